@@ -23,7 +23,7 @@ use crate::offset::Offset;
 use crate::options::EtcdOptions;
 use crate::owner::{self, Claim, IncompleteCopy, OwnerRecord, PrefixContent};
 use crate::store::EtcdStore;
-use crate::transaction::{Outcome, outcomes, request_bytes, transaction};
+use crate::transaction::{Outcome, outcome, request_bytes, transaction};
 
 /// The pause after every endpoint has failed.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
@@ -278,10 +278,10 @@ impl Target {
 
     /// Without a repetition: a lost transaction may still be executed later, after others.
     async fn write(&self, mutations: &[Mutation]) -> Result<(), CopyError> {
-        let sent = transaction(&[mutations], &self.layout, &self.claim);
+        let sent = transaction(mutations, &self.layout, &self.claim);
         let response = self.connection.request(self.connection.kv().txn(sent)).await?;
-        match outcomes(&[mutations], &self.claim, &response)[..] {
-            [Some(Outcome::Committed(_))] => Ok(()),
+        match outcome(mutations, &self.claim, &response) {
+            Outcome::Committed(_) => Ok(()),
             _ => Err(self.interfered()),
         }
     }

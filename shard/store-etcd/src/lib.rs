@@ -13,8 +13,7 @@
 //!
 //! A commit is one transaction that compares the `mod_revision` of its keys, and the owner's record: so nothing is written
 //! into another cluster that has taken over the address. It returns when the copy has passed the revision of the
-//! transaction. Commits that wait at the same time share a transaction, and so a revision and a batch, if none reads or writes
-//! what another one writes; when one of them has a conflict, the others are sent again.
+//! transaction.
 //!
 //! While the cluster has no quorum, reads go on, and commits get `Unavailable` after [`Timing::patience`]. When a
 //! connection is lost during a transaction, its outcome is read from the feed; [`CommitError::Unknown`] remains only for
@@ -26,7 +25,7 @@
 //! # Costs
 //!
 //! A commit costs one round trip, one transaction of etcd (a sync of its log on a majority of the members), and one
-//! transaction of the copy in memory; all commits that wait together share these. A read costs the same as on redb. etcd
+//! transaction of the copy in memory, which all commits that arrive together share. A read costs the same as on redb. etcd
 //! stores one key more for the owner, one for the barrier and one for the leader; each replica of a shard adds one watch. The
 //! leader's lease is renewed every 0.5 s, which etcd does not write to its log.
 //!
@@ -36,11 +35,9 @@ mod barrier;
 mod client;
 mod commit;
 mod copy;
-mod counters;
 mod election;
 mod error;
 mod feed;
-mod group;
 mod history;
 mod keys;
 mod link;

@@ -15,12 +15,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::client::Connection;
-use crate::commit::Committer;
-use crate::counters::Counters;
+use crate::commit::{Committer, Counters};
 use crate::election::{EtcdElection, LeaderKeyState, candidate};
 use crate::error::{EtcdError, cause, cause_of, is_compacted};
 use crate::feed::Feed;
-use crate::group::GroupSender;
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
 use crate::options::EtcdOptions;
@@ -105,19 +103,9 @@ impl EtcdStore {
             next_number: 0,
         };
         let feed = tokio::spawn(feed.run());
-        let counters = Arc::new(Counters::default());
-        let groups = GroupSender::new(options.clone(), layout.clone(), claim.clone(), counters.clone());
-        let committer = Committer {
-            options,
-            layout,
-            claim,
-            groups: Arc::new(groups),
-            replica,
-            link: connection,
-            view_failure,
-            progress,
-            counters,
-        };
+        let counters = Counters::default();
+        let committer =
+            Committer { options, layout, claim, replica, link: connection, view_failure, progress, counters };
         let store = Self { committer: Arc::new(committer), view, feed, election };
         match store.first_connection(deadline).await {
             Ok(()) => Ok(store),

@@ -13,8 +13,8 @@ const FRAME: usize = 512;
 /// The most bytes that surround a key or a value in an operation.
 const OPERATION: usize = 32;
 
-/// The effect of a commit.
-#[derive(Clone, Debug)]
+/// The effect of a transaction.
+#[derive(Debug)]
 pub(crate) enum Outcome {
     /// The commit has this revision.
     Committed(Revision),
@@ -61,37 +61,28 @@ pub(crate) fn request_bytes(mutations: &[Mutation], layout: &KeyLayout, claim: &
     FRAME + guard + each.sum::<usize>()
 }
 
-/// The transaction of commits that do not touch what another one of them writes, and whose size has been checked. It changes
-/// nothing unless the expectations of all of them hold. Copies keys and values once.
-pub(crate) fn transaction(commits: &[&[Mutation]], layout: &KeyLayout, claim: &Claim) -> Txn {
+/// The transaction of a commit, whose size has been checked. Copies keys and values once.
+pub(crate) fn transaction(mutations: &[Mutation], layout: &KeyLayout, claim: &Claim) -> Txn {
     let mut compares = vec![claim.comparison()];
     let mut reads = vec![TxnOp::get(claim.key.clone(), None)];
-    let mut changes = Vec::new();
-    for mutations in commits {
-        let reads_fences = !has_put(mutations);
-        for mutation in *mutations {
-            let key = layout.encode(&mutation.key);
-            if let Some(compare) = comparison(&key, mutation.expect, claim.offset) {
-                compares.push(compare);
-                reads.push(TxnOp::get(key.clone(), None));
+    let mut changes = Vec::with_capacity(mutations.len());
+    let reads_fences = !has_put(mutations);
+    for mutation in mutations {
+        let key = layout.encode(&mutation.key);
+        if let Some(compare) = comparison(&key, mutation.expect, claim.offset) {
+            compares.push(compare);
+            reads.push(TxnOp::get(key.clone(), None));
+        }
+        match &mutation.change {
+            Change::Put(value) => changes.push(TxnOp::put(key, &value[..], None)),
+            Change::Delete => changes.push(TxnOp::delete(key, None)),
+            Change::Keep if reads_fences => {
+                changes.push(TxnOp::get(key, Some(GetOptions::new().with_keys_only())));
             }
-            match &mutation.change {
-                Change::Put(value) => changes.push(TxnOp::put(key, &value[..], None)),
-                Change::Delete => changes.push(TxnOp::delete(key, None)),
-                Change::Keep if reads_fences => {
-                    changes.push(TxnOp::get(key, Some(GetOptions::new().with_keys_only())));
-                }
-                Change::Keep => {}
-            }
+            Change::Keep => {}
         }
     }
     Txn::new().when(compares).and_then(changes).or_else(reads)
-}
-
-/// The operations that a commit adds to a transaction that succeeds.
-fn operations(mutations: &[Mutation]) -> usize {
-    let is_sent = |mutation: &&Mutation| mutation.change != Change::Keep;
-    if has_put(mutations) { mutations.iter().filter(is_sent).count() } else { mutations.len() }
 }
 
 /// A key that does not exist has the `mod_revision` 0.
@@ -119,56 +110,20 @@ pub(crate) fn can_change(mutations: &[Mutation]) -> bool {
     mutations.iter().any(|mutation| mutation.change != Change::Keep)
 }
 
-/// The outcomes of the commits of [`transaction`], in their order. `None`: another one of them failed, so nothing is known of
-/// this one, which has changed nothing. Copies the response, unless every commit wrote a value and succeeded.
-pub(crate) fn outcomes(
-    commits: &[&[Mutation]],
-    claim: &Claim,
-    response: &TxnResponse,
-) -> Vec<Option<Outcome>> {
-    let all = |outcome: Outcome| vec![Some(outcome); commits.len()];
-    let revision = match revision_of(response, claim) {
-        Ok(revision) => revision,
-        Err(outcome) => return all(outcome),
-    };
-    if response.succeeded() {
-        if commits.iter().all(|mutations| has_put(mutations)) {
-            return all(Outcome::Committed(revision));
-        }
-        let mut responses = response.op_responses().into_iter();
-        let outcome = |mutations: &&[Mutation]| {
-            let responses = responses.by_ref().take(operations(mutations)).collect();
-            Some(success(mutations, claim.offset, revision, responses))
-        };
-        return commits.iter().map(outcome).collect();
+/// The outcome of [`transaction`]. Copies the response, unless the commit wrote a value and succeeded.
+pub(crate) fn outcome(mutations: &[Mutation], claim: &Claim, response: &TxnResponse) -> Outcome {
+    let Some(header) = response.header() else { return Outcome::Malformed };
+    if header.cluster_id() != claim.cluster {
+        return if response.succeeded() { Outcome::Elsewhere } else { Outcome::Foreign };
     }
-    let mut reads = response.op_responses().into_iter();
-    if !is_owned(claim, reads.next()) {
-        return all(Outcome::Foreign);
+    let revision = claim.offset.to_store(header.revision());
+    if !response.succeeded() {
+        return conflict(mutations, claim, response, revision);
     }
-    let conflicts: Vec<_> =
-        commits.iter().map(|mutations| conflict(mutations, claim.offset, revision, &mut reads)).collect();
-    if conflicts.iter().all(Option::is_none) { all(Outcome::Malformed) } else { conflicts }
-}
-
-/// The revision of the cluster after a transaction; an error if it is another cluster.
-fn revision_of(response: &TxnResponse, claim: &Claim) -> Result<Revision, Outcome> {
-    let header = response.header().ok_or(Outcome::Malformed)?;
-    if header.cluster_id() == claim.cluster {
-        return Ok(claim.offset.to_store(header.revision()));
-    }
-    Err(if response.succeeded() { Outcome::Elsewhere } else { Outcome::Foreign })
-}
-
-fn success(
-    mutations: &[Mutation],
-    offset: Offset,
-    revision: Revision,
-    responses: Vec<TxnOpResponse>,
-) -> Outcome {
     if has_put(mutations) {
         return Outcome::Committed(revision);
     }
+    let responses = response.op_responses();
     if responses.len() != mutations.len() {
         return Outcome::Malformed;
     }
@@ -177,7 +132,7 @@ fn success(
         let modified = match response {
             TxnOpResponse::Delete(delete) if delete.deleted() > 0 => return Outcome::Committed(revision),
             TxnOpResponse::Delete(_) => None,
-            TxnOpResponse::Get(get) => get.kvs().first().map(|kv| offset.to_store(kv.mod_revision())),
+            TxnOpResponse::Get(get) => get.kvs().first().map(|kv| claim.offset.to_store(kv.mod_revision())),
             TxnOpResponse::Put(_) | TxnOpResponse::Txn(_) => return Outcome::Malformed,
         };
         found.push(KeyState { key: mutation.key.clone(), modified });
@@ -185,38 +140,31 @@ fn success(
     Outcome::Unchanged { revision, found }
 }
 
-/// Whether the first read of a failed transaction shows the owner's record.
-fn is_owned(claim: &Claim, read: Option<TxnOpResponse>) -> bool {
-    let Some(TxnOpResponse::Get(read)) = read else { return false };
-    read.kvs().first().is_some_and(|owner| owner.value() == claim.record)
-}
-
-/// The first expectation of a commit that does not hold, by the reads of its keys, all of which are taken. All reads of a
-/// response are of one revision.
-fn conflict(
-    mutations: &[Mutation],
-    offset: Offset,
-    revision: Revision,
-    reads: &mut impl Iterator<Item = TxnOpResponse>,
-) -> Option<Outcome> {
-    let mut conflict = None;
-    let expecting = mutations.iter().enumerate().filter(|(_, mutation)| mutation.expect != Expect::Any);
-    for (index, mutation) in expecting {
-        let Some(TxnOpResponse::Get(mut read)) = reads.next() else { return Some(Outcome::Malformed) };
-        let found = read.take_kvs().into_iter().next();
-        let modified = found.as_ref().map(|kv| offset.to_store(kv.mod_revision()));
-        if conflict.is_some() || mutation.expect.admits(modified) {
-            continue;
-        }
-        let current = found.map(|kv| Record {
-            created: offset.to_store(kv.create_revision()),
-            modified: offset.to_store(kv.mod_revision()),
-            key: mutation.key.clone(),
-            value: kv.into_key_value().1.into(),
-        });
-        conflict = Some(Outcome::Conflict { index, current, revision });
+/// All reads of a response are of one revision, so the first expectation that they contradict is the cause.
+fn conflict(mutations: &[Mutation], claim: &Claim, response: &TxnResponse, revision: Revision) -> Outcome {
+    let mut reads = response.op_responses().into_iter().map(|response| match response {
+        TxnOpResponse::Get(mut get) => Some(get.take_kvs().into_iter().next()),
+        _ => None,
+    });
+    let Some(Some(owner)) = reads.next() else { return Outcome::Malformed };
+    if owner.is_none_or(|owner| owner.value() != claim.record) {
+        return Outcome::Foreign;
     }
-    conflict
+    let expecting = mutations.iter().enumerate().filter(|(_, mutation)| mutation.expect != Expect::Any);
+    for ((index, mutation), read) in expecting.zip(reads) {
+        let Some(found) = read else { return Outcome::Malformed };
+        let modified = found.as_ref().map(|kv| claim.offset.to_store(kv.mod_revision()));
+        if !mutation.expect.admits(modified) {
+            let current = found.map(|kv| Record {
+                created: claim.offset.to_store(kv.create_revision()),
+                modified: claim.offset.to_store(kv.mod_revision()),
+                key: mutation.key.clone(),
+                value: kv.into_key_value().1.into(),
+            });
+            return Outcome::Conflict { index, current, revision };
+        }
+    }
+    Outcome::Malformed
 }
 
 #[cfg(test)]

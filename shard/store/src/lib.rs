@@ -5,8 +5,8 @@
 //! # Contract
 //!
 //! * A [commit](Store::commit) is atomic over its mutations and has exactly one [`Revision`], a later number of one
-//!   counter for the whole store; the next number, unless the counter is shared with others, as on etcd. Commits that ran at
-//!   the same time and touch different keys may share a revision and its batch, as on etcd. A commit is
+//!   counter for the whole store; the next number, unless the counter is shared with others, as on etcd. No other commit
+//!   has it: a client resumes a watch after the revision of the last event that it got. It is
 //!   acknowledged only when it is durable: an acknowledged commit survives `kill -9` and power loss.
 //! * Reads ([`Store::get`], [`Store::scan`], [`Store::list`]) are synchronous, served from the *view*, and see every
 //!   acknowledged commit at once. A scan sees one revision, the latest or a named older one.

@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod backend;
+mod concurrent;
 #[path = "../../../store/tests/suite/contract/mod.rs"]
 mod contract;
 mod copy;
 mod election;
 mod etcd;
 mod faults;
-mod groups;
 mod members;
 mod numbers;
 mod opening;

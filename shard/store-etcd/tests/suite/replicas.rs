@@ -3,23 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairlead_store::{Advance, Batch, CommitError, Expect, Follower, Mutation, Range, Revision, Store};
+use fairlead_store::{Advance, CommitError, Expect, Mutation, Range, Revision, Store};
 use fairlead_store_etcd::{EtcdOptions, EtcdStore, Timing};
 use futures_util::future::join_all;
 
 use crate::backend::runtime;
 use crate::contract::subject::{put, take};
 use crate::etcd::{Cluster, is_left_out};
-
-/// The next batches, with `count` events together: commits that were sent together share one.
-async fn take_events(follower: &mut Follower, count: usize) -> Vec<Arc<Batch>> {
-    let (mut batches, mut events) = (Vec::new(), 0);
-    while events < count {
-        batches.extend(take(follower, 1).await);
-        events += batches.last().map_or(0, |batch: &Arc<Batch>| batch.events.len());
-    }
-    batches
-}
 
 #[test]
 fn replicas_see_each_others_commits_in_the_same_order() {
@@ -42,8 +32,8 @@ fn replicas_see_each_others_commits_in_the_same_order() {
             })
         });
         join_all(writers.collect::<Vec<_>>()).await.into_iter().for_each(Result::unwrap);
-        let seen_by_one = take_events(&mut one.follow(start).unwrap(), 200).await;
-        let seen_by_two = take_events(&mut two.follow(start).unwrap(), 200).await;
+        let seen_by_one = take(&mut one.follow(start).unwrap(), 200).await;
+        let seen_by_two = take(&mut two.follow(start).unwrap(), 200).await;
         assert_eq!(seen_by_one, seen_by_two);
 
         // A conflict leaves the replica with the state that caused it, so a repetition is planned on that.

@@ -1,6 +1,6 @@
-//! Commits that are sent together: each succeeds or fails for itself.
+//! Commits at the same time: each succeeds or fails for itself, and has a revision of its own.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fairlead_store::{CommitError, Expect, Mutation, Revision, Store};
@@ -26,7 +26,7 @@ async fn together(store: &Arc<EtcdStore>, commits: Vec<Vec<Mutation>>) -> Vec<Re
 }
 
 #[test]
-fn commits_that_wait_together_share_a_transaction_and_its_batch() {
+fn commits_at_the_same_time_have_revisions_and_batches_of_their_own() {
     const COMMITS: usize = 200;
     if is_left_out() {
         return;
@@ -37,26 +37,22 @@ fn commits_that_wait_together_share_a_transaction_and_its_batch() {
         let mut follower = store.follow(store.revision()).unwrap();
         let create = |number| vec![Mutation::create(format!("key-{number}"), format!("{number}"))];
         let outcomes = together(&store, (0..COMMITS).map(create).collect()).await;
-        let mut revisions = BTreeMap::<Revision, usize>::new();
+        let mut revisions = BTreeSet::new();
         for (number, outcome) in outcomes.into_iter().enumerate() {
             let revision = outcome.unwrap();
             let record = store.get(format!("key-{number}").as_bytes()).unwrap().expect("it is committed");
             assert_eq!((record.created, record.modified), (revision, revision));
-            *revisions.entry(revision).or_default() += 1;
+            assert!(revisions.insert(revision), "two commits have the revision {revision}");
         }
-        assert!(revisions.len() < COMMITS / 2, "they are sent one by one: {revisions:?}");
-        for (revision, commits) in revisions {
+        for revision in revisions {
             let batch = follower.next().await.unwrap();
-            assert_eq!((batch.revision, batch.events.len()), (revision, commits));
+            assert_eq!((batch.revision, batch.events.len()), (revision, 1));
         }
-        let stats = store.stats();
-        assert_eq!(stats.commits, COMMITS as u64);
-        assert!(stats.durable_writes < COMMITS as u64 / 2, "{} transactions", stats.durable_writes);
     });
 }
 
 #[test]
-fn a_conflict_in_a_group_concerns_nobody_else() {
+fn a_conflict_concerns_no_commit_beside_it() {
     if is_left_out() {
         return;
     }
@@ -126,39 +122,6 @@ fn a_commit_never_misses_what_another_one_beside_it_writes() {
             let both = (0..WRITERS).find(|writer| is_taken[*writer] && is_taken[(writer + 1) % WRITERS]);
             assert_eq!(both, None, "two neighbours in round {round}: {is_taken:?}");
             assert!(is_taken.contains(&true), "nobody in round {round}");
-        }
-    });
-}
-
-#[test]
-fn without_space_in_etcd_deletions_do_not_fail_with_the_writes_beside_them() {
-    if is_left_out() {
-        return;
-    }
-    runtime().block_on(async {
-        let cluster = Cluster::start_with(1, &["--quota-backend-bytes", "2097152"]).await;
-        let store = Arc::new(EtcdStore::open(cluster.options()).await.unwrap());
-        for number in 0..20 {
-            store.commit(vec![Mutation::put(format!("small-{number}"), "1")]).await.unwrap();
-        }
-        let mut number = 0;
-        while store
-            .commit(vec![Mutation::put(format!("large-{number}"), vec![b'v'; 256 << 10])])
-            .await
-            .is_ok()
-        {
-            number += 1;
-            assert!(number < 100, "the quota has no effect");
-        }
-        let delete = |number| vec![Mutation::delete(format!("small-{number}"), Expect::Present)];
-        let write = |number| vec![Mutation::put(format!("new-{number}"), "1")];
-        let commits = (0..20).flat_map(|number| [write(number), delete(number)]);
-        for (number, outcome) in together(&store, commits.collect()).await.into_iter().enumerate() {
-            match outcome {
-                Ok(_) => assert_eq!(number % 2, 1, "a write succeeds without space"),
-                Err(CommitError::Unavailable { .. }) => assert_eq!(number % 2, 0, "a deletion is refused"),
-                Err(error) => panic!("{error}"),
-            }
         }
     });
 }
