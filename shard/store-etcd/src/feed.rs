@@ -172,7 +172,7 @@ impl Feed {
         if self.must_load {
             return Ok(());
         }
-        // What was delivered before has to be in the copy.
+        // The copy must have everything that was delivered before.
         self.flush().await?;
         let (replica, position) = (self.progress.replica(), self.position);
         let history = compare_history(connection, &self.claim, &self.layout, replica, position).await?;
