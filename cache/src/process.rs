@@ -135,7 +135,13 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     let authorities = serve::watch_authorities(vec![client_ca], &reloads)?;
     let access = CacheAccess::of_certificates(authorities, &config);
     let settings = config.effective_store();
-    let user = StoreUser { owner: OWNER, replica: config.replica_name.as_deref(), root: KEYS.prefix() };
+    let authorities = [config.client_ca.to_path_buf()];
+    let user = StoreUser {
+        owner: OWNER,
+        replica: config.replica_name.as_deref(),
+        authorities: &authorities,
+        root: KEYS.prefix(),
+    };
     let opened = OpenedStore::open(&settings, user).await.map_err(StartError::Store)?;
     let store = opened.store();
     // Bind the port after the store is open: clients that connect do not wait for its verification.

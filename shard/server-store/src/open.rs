@@ -1,5 +1,6 @@
 //! Opens the store of a server.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fairlead_config::StoreConfig;
@@ -24,6 +25,9 @@ pub struct StoreUser<'a> {
     pub owner: &'a str,
     /// The name of this replica, by which the leader is known; by default its host and process.
     pub replica: Option<&'a str>,
+    /// Files with the authorities of its clients, by whose certificates its installation is known: servers of another
+    /// installation may have the same owner.
+    pub authorities: &'a [PathBuf],
     /// The first segment of its keys, such as `/registry`. A prefix of etcd takes its place.
     pub root: &'a str,
 }
@@ -131,6 +135,7 @@ async fn open_etcd(config: &StoreConfig, user: StoreUser<'_>) -> Result<OpenedSt
         prefix: etcd.prefix.clone(),
         root: user.root.to_owned(),
         owner: user.owner.to_owned(),
+        installation: installation(user.authorities)?,
         replica: user.replica.map_or_else(host_and_process, str::to_owned),
         max_operations: etcd.max_operations,
         max_request_bytes: usize::try_from(etcd.max_request_size.bytes()).unwrap_or(usize::MAX),
@@ -147,6 +152,27 @@ async fn open_etcd(config: &StoreConfig, user: StoreUser<'_>) -> Result<OpenedSt
         .await
         .map_err(|error| StoreError::Etcd { hint: hint(&error), reason: error.to_string() })?;
     Ok(OpenedStore::Etcd(Arc::new(store)))
+}
+
+/// The digests of certificates, by which an installation is known.
+#[cfg(feature = "etcd")]
+fn installation(authorities: &[PathBuf]) -> Result<std::collections::BTreeSet<String>, StoreError> {
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject as _;
+    use sha2::{Digest as _, Sha256};
+
+    let mut marks = std::collections::BTreeSet::new();
+    for file in authorities {
+        let unreadable = |error: &dyn std::fmt::Display| StoreError::Etcd {
+            reason: format!("{} cannot be read: {error}", file.display()),
+            hint: "it needs certificates in PEM",
+        };
+        for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable(&error))? {
+            let certificate = certificate.map_err(|error| unreadable(&error))?;
+            marks.insert(format!("ca-sha256 {:x}", Sha256::digest(&certificate)));
+        }
+    }
+    Ok(marks)
 }
 
 /// The default name of a replica.

@@ -143,7 +143,14 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let handled = signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?;
 
     let owner = format!("shard {}", config.name.as_str());
-    let user = StoreUser { owner: &owner, replica: config.replica_name.as_deref(), root: CODEC.prefix() };
+    let trust = [&config.trust.client_ca, &config.trust.request_header_ca];
+    let authorities: Vec<_> = trust.into_iter().flatten().map(|file| file.to_path_buf()).collect();
+    let user = StoreUser {
+        owner: &owner,
+        replica: config.replica_name.as_deref(),
+        authorities: &authorities,
+        root: CODEC.prefix(),
+    };
     let opened = OpenedStore::open(&config.store, user).await?;
     let store: Arc<dyn Store> = opened.store();
     register_store_metrics(&metrics, store.clone())?;

@@ -5,6 +5,7 @@
 //! | `<root>/x`, where `x` does not begin with `.fairlead/` | `<prefix>/x` |
 //! | any other key `k` | `<prefix>/.fairlead/keys` and `k` |
 //! | | `<prefix>/.fairlead/owner`: the owner of the prefix ([`owner`](crate::owner)) |
+//! | | `<prefix>/.fairlead/installation`: the marks of the installation ([`installation`](crate::installation)) |
 //! | [`LEADER_KEY`] | `<prefix>/.fairlead/leader`, which is not part of the store's view ([`election`](crate::election)) |
 //! | | `<prefix>/.fairlead/barrier`: written after each connection and from time to time ([`feed`](crate::feed)) |
 //!
@@ -54,6 +55,10 @@ impl KeyLayout {
 
     pub(crate) fn barrier(&self) -> Vec<u8> {
         self.joined(b".fairlead/barrier", b"")
+    }
+
+    pub(crate) fn installation(&self) -> Vec<u8> {
+        self.joined(b".fairlead/installation", b"")
     }
 
     pub(crate) fn leader(&self) -> Vec<u8> {

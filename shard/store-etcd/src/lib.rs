@@ -39,6 +39,7 @@ mod election;
 mod error;
 mod feed;
 mod history;
+mod installation;
 mod keys;
 mod link;
 mod load;

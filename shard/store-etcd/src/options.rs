@@ -1,5 +1,6 @@
 //! Options: the cluster, the prefix, the owner, limits and times.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,6 +29,10 @@ pub struct EtcdOptions {
     pub root: String,
     /// The owner of the prefix: a name that is the same in all replicas of a server and differs from all other servers.
     pub owner: String,
+    /// Marks of the installation, each in one line, such as digests of its authorities: all replicas of a server have one in
+    /// common, and servers of other installations have none of them. A prefix with other marks is refused. Default none, which
+    /// checks nothing.
+    pub installation: BTreeSet<String>,
     /// The name of this replica of the server, by which the leader is known. Default `replica`.
     pub replica: String,
     /// The file of the local copy; `None`: in memory.
@@ -51,6 +56,7 @@ impl Default for EtcdOptions {
             prefix: "/registry".to_owned(),
             root: "/registry".to_owned(),
             owner: "default".to_owned(),
+            installation: BTreeSet::new(),
             replica: "replica".to_owned(),
             view: None,
             view_options: ReplicaOptions::default(),

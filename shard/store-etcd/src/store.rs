@@ -19,6 +19,7 @@ use crate::commit::{Committer, Counters};
 use crate::election::{EtcdElection, LeaderKeyState, candidate};
 use crate::error::{EtcdError, cause, cause_of, is_compacted};
 use crate::feed::Feed;
+use crate::installation::check_installation;
 use crate::keys::KeyLayout;
 use crate::link::{Link, Loss};
 use crate::options::EtcdOptions;
@@ -188,7 +189,10 @@ async fn find_cluster(
         let endpoint = &options.endpoints[index];
         let attempt = async {
             let connection = Connection::new(options, endpoint).await?;
-            claim(&connection, layout, &options.owner, options.view.as_deref(), incomplete).await
+            let claim =
+                claim(&connection, layout, &options.owner, options.view.as_deref(), incomplete).await?;
+            check_installation(&connection, &claim, layout, &options.installation).await?;
+            Ok::<_, EtcdError>(claim)
         };
         let error = match attempt.await {
             Ok(claim) => return Ok((claim, index)),

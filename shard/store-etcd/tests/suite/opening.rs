@@ -356,3 +356,33 @@ fn certificates_and_passwords_are_presented_and_required() {
         }
     });
 }
+
+#[test]
+fn a_prefix_of_another_installation_is_refused_and_authorities_can_be_renewed() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let refused = "the prefix /registry in etcd is used by another installation, none of whose authorities this server has \
+                       (if they were replaced, delete the key /registry/.fairlead/installation): choose another prefix";
+        for (marks, expected) in [
+            (vec!["old"], ""),
+            (vec!["foreign"], refused),
+            (vec!["old", "new"], ""),
+            (vec!["new"], ""),
+            (vec!["old"], refused),
+            // A program that does not know its installation, such as a copy.
+            (vec![], ""),
+        ] {
+            let installation = marks.iter().map(|mark| (*mark).to_owned()).collect();
+            let opened = EtcdStore::open(EtcdOptions { installation, ..cluster.options() }).await;
+            let found = opened.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            assert_eq!(found, expected, "{marks:?}");
+            if let Ok(store) = opened {
+                put(&store, "a", &marks.concat()).await;
+                store.close().await;
+            }
+        }
+    });
+}
