@@ -208,6 +208,56 @@ fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
         // Errors of copies.
         EtcdError::Empty { .. } | EtcdError::InUse { .. } => "stop the server of the prefix first",
         EtcdError::Occupied { .. } => "give each server a prefix of its own",
-        EtcdError::View(_) => "the local copy holds nothing that etcd has not: it may be removed",
+        EtcdError::View(error) => view_hint(error),
+    }
+}
+
+/// The remedy for a file that cannot be the local copy. It may only say that the file may be removed where the file is known to be
+/// a copy: the path may name the store of another server.
+#[cfg(feature = "etcd")]
+fn view_hint(error: &OpenError) -> &'static str {
+    match error {
+        // The message for a damaged copy says that it may be moved away; files that are no copies have this error, too.
+        OpenError::Corrupt { .. } => "name another file in `store.path`: a new copy is filled from etcd",
+        OpenError::NewerFormat { .. } => {
+            "run the version that wrote it, or name another file in `store.path`: a new copy is filled from etcd"
+        }
+        OpenError::InUse { .. } => {
+            "each replica has a local copy of its own: stop the process that uses the file, or name another one in \
+             `store.path`"
+        }
+        OpenError::Foreign { .. } => {
+            "check the address of etcd; if it is right on purpose, remove the local copy, `store.path`"
+        }
+        OpenError::Io { .. } => "name a file in `store.path` that the server may create, read and write",
+    }
+}
+
+#[cfg(all(test, feature = "etcd"))]
+mod tests {
+    use std::sync::Arc;
+
+    use fairlead_store::OpenError;
+    use fairlead_store_etcd::EtcdError;
+
+    use super::hint;
+
+    #[test]
+    fn only_the_hint_for_a_copy_says_that_the_file_may_be_removed() {
+        let path = || "/data/store.redb".into();
+        let corrupt = OpenError::Corrupt { path: path(), hint: "it is a store of its own".to_owned() };
+        let newer = OpenError::NewerFormat { path: path(), found: 2, supported: 1 };
+        let io = OpenError::Io { path: path(), source: std::io::ErrorKind::IsADirectory.into() };
+        for (error, expected, removes) in [
+            (corrupt, "another file in `store.path`", false),
+            (newer, "run the version that wrote it", false),
+            (OpenError::InUse { path: path() }, "stop the process that uses the file", false),
+            (io, "may create, read and write", false),
+            (OpenError::Foreign { path: path(), cluster: 1 }, "check the address", true),
+        ] {
+            let hint = hint(&EtcdError::View(Arc::new(error)));
+            assert!(hint.contains(expected), "{hint}");
+            assert_eq!(hint.contains("remove"), removes, "{hint}");
+        }
     }
 }

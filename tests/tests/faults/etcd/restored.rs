@@ -60,7 +60,7 @@ async fn a_rotten_copy_is_refused_in_one_sentence_and_made_again_after_its_remov
         rotten.iter_mut().skip(from).step_by(every).for_each(|byte| *byte ^= 0x55);
         std::fs::write(&path, &rotten).unwrap();
         let refused = refusal(&mut subject).await;
-        assert!(refused.contains("it may be removed"), "from {from}, every {every}: {refused}");
+        assert!(refused.contains("it is only a copy"), "from {from}, every {every}: {refused}");
         assert!(std::fs::read(&path).unwrap() == rotten, "the file is not overwritten");
     }
     std::fs::remove_file(&path).unwrap();
