@@ -142,7 +142,9 @@ mod imp {
         let hint = match error {
             EtcdError::Unreachable { .. } => "start etcd, or correct its address".to_owned(),
             EtcdError::Denied { .. } => {
-                "name a user with --etcd-user, or a certificate with --etcd-certfile".to_owned()
+                "name the user with --etcd-user and its password, or a certificate with --etcd-certfile; an etcd without \
+                 authentication accepts no user"
+                    .to_owned()
             }
             EtcdError::InUse { .. } => "stop the shard first".to_owned(),
             EtcdError::Empty { .. } => format!("correct the prefix {}", location.prefix),

@@ -201,7 +201,10 @@ fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
     match error {
         EtcdError::Options { .. } => "correct `store.etcd`, or the flags --etcd-*",
         EtcdError::Unreachable { .. } => "start etcd, or correct its address; then start the server again",
-        EtcdError::Denied { .. } => "check the user and the client certificate, and what they may do in etcd",
+        EtcdError::Denied { .. } => {
+            "check the user, its password and the client certificate, and what they may do in etcd; an etcd without \
+             authentication accepts no user"
+        }
         EtcdError::Foreign { .. } => {
             "check the address of etcd; if it is right on purpose, remove the local copy, `store.path`"
         }

@@ -166,14 +166,16 @@ pub(crate) fn message_of(error: &Error) -> String {
     }
 }
 
-/// Whether etcd refuses access.
+/// Whether etcd refuses access. A repetition gets the same error until the operator changes something.
 pub(crate) fn is_denied(error: &Error) -> bool {
     let Error::GRpcStatus(status) = error else { return false };
     let has_no_access =
         |message: &str| message.contains("authentication failed") || message.contains("user name is empty");
     match status.code() {
+        // Messages of versions differ in their prefix. Every member gives this one to a user while authentication is off.
+        _ if status.message().ends_with("authentication is not enabled") => true,
         Code::PermissionDenied | Code::Unauthenticated => status.message().starts_with("etcdserver: "),
-        Code::InvalidArgument => has_no_access(status.message()),
+        Code::InvalidArgument | Code::FailedPrecondition | Code::Unknown => has_no_access(status.message()),
         _ => false,
     }
 }
@@ -195,6 +197,25 @@ pub(crate) fn cause(text: impl Into<String>) -> Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_user_is_told_from_an_etcd_that_cannot_be_reached() {
+        for (code, message, expected) in [
+            (Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password", true),
+            (Code::InvalidArgument, "etcdserver: user name is empty", true),
+            (Code::FailedPrecondition, "etcdserver: authentication is not enabled", true),
+            (Code::Unknown, "authentication is not enabled", true),
+            (Code::PermissionDenied, "etcdserver: permission denied", true),
+            (Code::Unauthenticated, "etcdserver: invalid auth token", true),
+            (Code::PermissionDenied, "h2 protocol error: inadequate security", false),
+            (Code::InvalidArgument, "etcdserver: request is too large", false),
+            (Code::Unavailable, "etcdserver: no leader", false),
+            (Code::Unknown, "transport error", false),
+        ] {
+            let error = Error::GRpcStatus(tonic::Status::new(code, message));
+            assert_eq!(is_denied(&error), expected, "{code:?}: {message}");
+        }
+    }
 
     #[test]
     fn only_errors_that_prove_it_say_that_a_request_was_not_executed() {

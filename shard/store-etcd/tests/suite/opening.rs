@@ -339,6 +339,10 @@ fn certificates_and_passwords_are_presented_and_required() {
         assert!(matches!(refused, Err(EtcdError::Unreachable { .. })), "{refused:?}");
 
         let plain = Cluster::start(1).await;
+        // A cluster that knows no users refuses one.
+        let user = Some(("root".to_owned(), "hush".to_owned()));
+        let refused = EtcdStore::open(EtcdOptions { user, ..plain.options() }).await;
+        assert!(matches!(refused, Err(EtcdError::Denied { .. })), "{refused:?}");
         let mut client = plain.client(0).await;
         client.user_add("root", "hush", Some(UserAddOptions::new())).await.unwrap();
         client.role_add("root").await.unwrap();
