@@ -29,7 +29,9 @@ pub(crate) struct EtcdLocation {
 
 /// A text that names no etcd.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no list of URLs with a prefix, such as http://a:2379,http://b:2379/shards/root")]
+#[error(
+    "{0:?} is no list of URLs with a prefix and without a query, such as http://a:2379,http://b:2379/shards/root"
+)]
 pub(crate) struct LocationError(String);
 
 /// URLs are those of an etcd; anything else is the folder or, if its name ends with `.redb`, the file of a store.
@@ -47,6 +49,10 @@ impl FromStr for EtcdLocation {
 
     fn from_str(text: &str) -> Result<Self, LocationError> {
         let fail = || LocationError(text.to_owned());
+        // No request would use a query, and as a part of the prefix it would be a surprise.
+        if text.contains(['?', '#']) {
+            return Err(fail());
+        }
         let mut prefix = None;
         let mut endpoints = Vec::new();
         for url in text.split(',') {
@@ -93,7 +99,15 @@ mod tests {
         ] {
             assert_eq!(parse(text).map(|location| location.to_string()).as_deref(), Ok(shown), "{text}");
         }
-        for text in ["http://", "http://a/x,http://b/x", "http://a,b:2379", "http://a,ftp://b"] {
+        for text in [
+            "http://",
+            "http://a/x,http://b/x",
+            "http://a,b:2379",
+            "http://a,ftp://b",
+            "https://a:2379/n1?x=1",
+            "https://a?x=1,https://b/n1",
+            "https://a/n1#x",
+        ] {
             assert_eq!(parse(text), Err(LocationError(text.to_owned())));
         }
     }

@@ -102,6 +102,12 @@ impl EtcdOptions {
         if let Some(url) = self.endpoints.iter().find(|url| !url.starts_with("http://") && !is_secure(url)) {
             return fail(&format!("{url} begins neither with http:// nor with https://"));
         }
+        if self.endpoints.iter().any(has_more_than_a_host) {
+            // A query may have a token, so it is not shown.
+            return fail(
+                "an endpoint has a path, a query or a fragment: it is only a scheme, a host and a port",
+            );
+        }
         if self.tls.is_given() && !self.endpoints.iter().all(is_secure) {
             return fail("certificates are given, but not every endpoint begins with https://");
         }
@@ -116,6 +122,12 @@ impl EtcdOptions {
         }
         Ok(())
     }
+}
+
+/// Whether a URL has parts that no request would use. A slash at the end changes nothing.
+fn has_more_than_a_host(url: &String) -> bool {
+    let (_, rest) = url.split_once("://").unwrap_or(("", url));
+    rest.strip_suffix('/').unwrap_or(rest).contains(['/', '?', '#'])
 }
 
 /// The password is not shown.
@@ -193,13 +205,16 @@ mod tests {
     #[test]
     fn options_that_contradict_each_other_are_refused() {
         type Change = fn(&mut EtcdOptions);
-        let cases: [(Change, &str); 10] = [
+        let cases: [(Change, &str); 13] = [
             (|options| options.endpoints.clear(), "no endpoint"),
             (|options| options.endpoints = vec!["127.0.0.1:2379".to_owned()], "neither with http://"),
             (
                 |options| options.endpoints.push("http://root:hush@etcd:2379".to_owned()),
                 "settings of their own",
             ),
+            (|options| options.endpoints.push("http://etcd:2379/shards".to_owned()), "a path"),
+            (|options| options.endpoints.push("http://etcd:2379/?token=hush".to_owned()), "a query"),
+            (|options| options.endpoints.push("http://etcd:2379#hush".to_owned()), "a fragment"),
             (|options| options.tls.authorities = Some("ca.crt".into()), "not every endpoint"),
             (
                 |options| {
@@ -217,6 +232,8 @@ mod tests {
         let good =
             EtcdOptions { endpoints: vec!["http://127.0.0.1:2379".to_owned()], ..EtcdOptions::default() };
         assert!(good.check().is_ok());
+        let with_slash = EtcdOptions { endpoints: vec!["http://[::1]:2379/".to_owned()], ..good.clone() };
+        assert!(with_slash.check().is_ok());
         for (change, reason) in cases {
             let mut options = good.clone();
             change(&mut options);
