@@ -16,6 +16,9 @@ use crate::installation::{InstallationError, create_private_folder};
 use crate::output::print;
 use crate::store::{EtcdAccess, EtcdLocation, STORE, StoreCommandError, TemporaryFolder, fill};
 
+/// Names of the local copy of an etcd in the directory of a shard: that of `fairlead up`, and that of kcp's flags.
+const LOCAL_COPIES: [&str; 2] = ["view.redb", "etcd-view.redb"];
+
 /// Make the store of a shard from a backup, put a workspace back, or verify a backup
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -69,6 +72,8 @@ pub(crate) enum RestoreCommandError {
     WorkspaceReplaces,
     #[error("a workspace is not restored into etcd")]
     WorkspaceIntoEtcd,
+    #[error("the shard of this directory keeps its objects in etcd, of which {} is a copy", .0.display())]
+    UsesEtcd(PathBuf),
     #[error(transparent)]
     Etcd(#[from] StoreCommandError),
     #[error(transparent)]
@@ -106,6 +111,9 @@ impl RestoreCommandError {
             Self::WorkspaceReplaces => "leave out --replace",
             Self::WorkspaceIntoEtcd => {
                 "copy the store into a file with `fairlead store copy`, restore the workspace there, and copy it back"
+            }
+            Self::UsesEtcd(_) => {
+                "restore into an empty prefix with --etcd; if the shard does not use etcd any more, move that copy away"
             }
             Self::Etcd(error) => return error.hint(),
             Self::Directory(error) => return error.hint(),
@@ -145,6 +153,11 @@ impl RestoreCommand {
             let verified = verified.map_err(|error| self.failure(error))?;
             return Ok(format!("{}: {} are complete\n", self.file.display(), summary(&verified)));
         };
+        // Nothing would use the restored file.
+        if let Some(copy) = LOCAL_COPIES.map(|name| folder.join(name)).into_iter().find(|copy| copy.exists())
+        {
+            return Err(RestoreCommandError::UsesEtcd(copy));
+        }
         let path = folder.join(STORE);
         let restored = match (&backup.header().content, file) {
             (BackupContent::Whole, _) => {
@@ -257,6 +270,10 @@ mod tests {
             RedbStore::open(folder.path().join(name).join(STORE), RedbOptions::default()).unwrap()
         };
         drop(store("stopped"));
+        for (name, copy) in [("up", "view.redb"), ("kcp", "etcd-view.redb")] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            std::fs::write(folder.path().join(name).join(copy), "").unwrap();
+        }
         let running = store("running");
         (folder, running)
     }
@@ -310,6 +327,20 @@ mod tests {
                 Some("stop the shard first"),
             ),
             (
+                &["./whole", "--data-dir", "./up", "--replace"][..],
+                "the shard of this directory keeps its objects in etcd, of which ./up/view.redb is a copy",
+                Some(
+                    "restore into an empty prefix with --etcd; if the shard does not use etcd any more, move that copy away",
+                ),
+            ),
+            (
+                &["./part", "--data-dir", "./kcp"][..],
+                "the shard of this directory keeps its objects in etcd, of which ./kcp/etcd-view.redb is a copy",
+                Some(
+                    "restore into an empty prefix with --etcd; if the shard does not use etcd any more, move that copy away",
+                ),
+            ),
+            (
                 &["./part", "--data-dir", "./absent"][..],
                 "./absent/store.redb does not exist",
                 Some("name the directory of the shard that the workspace was on"),
@@ -335,7 +366,9 @@ mod tests {
             let refused = restore(folder.path(), arguments).unwrap_err();
             assert_eq!((refused.0.as_str(), refused.1.as_deref()), (message, hint));
         }
-        assert!(!folder.path().join("new").join(STORE).exists());
+        for name in ["new", "up", "kcp"] {
+            assert!(!folder.path().join(name).join(STORE).exists());
+        }
     }
 
     #[test]
