@@ -7,7 +7,7 @@ use fairlead_tests::harness::{EtcdCluster, is_left_out};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, until_object};
+use crate::installation::{Installation, until, until_object};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -21,8 +21,13 @@ async fn an_installation_on_etcd_keeps_its_objects_and_ends_with_up() {
     write(&installation, &harbour, "before").await;
     let etcd = installation.server("etcd");
     assert!(etcd.ready, "{etcd:?}");
-    let shown = succeeded(&installation.fairlead(["status", "--dir=site"]).await);
-    assert!(shown.lines().any(|line| line.contains("etcd") && line.contains("ready")), "{shown}");
+    // An etcd that syncs a slow disk may not answer in the time that `status` allows.
+    until("etcd is ready in the status", || async {
+        let shown = succeeded(&installation.fairlead(["status", "--dir=site"]).await);
+        let is_ready = |line: &str| line.starts_with("etcd") && line.contains("ready");
+        if shown.lines().any(is_ready) { Ok(()) } else { Err(shown) }
+    })
+    .await;
     assert!(!installation.directory().join("data/root/store.redb").exists());
 
     // It is supervised as the servers are.
