@@ -1,5 +1,6 @@
 //! The process: takes the configuration from a file or from kcp's flags, and serves until a signal arrives.
 
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -128,7 +129,7 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     let reloads = Reloads::new(&metrics)?;
     let shutdown = Shutdown::new(&config.drain);
     let tasks = Tasks::new(shutdown.clone());
-    let handled = signals(&shutdown, reloads.trigger()).map_err(ProcessError::System)?;
+    let mut handled = pin!(signals(&shutdown, reloads.trigger()).map_err(ProcessError::System)?);
     let tls = TlsSource::https(&config.serving).with_server_policy(&config.tls);
     let tls = tls.watch("serving certificate", &reloads)?;
     let client_ca = (TrustPurpose::Client, config.client_ca.to_path_buf());
@@ -142,7 +143,8 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
         authorities: &authorities,
         root: KEYS.prefix(),
     };
-    let opened = OpenedStore::open(&settings, user).await.map_err(StartError::Store)?;
+    let opened = OpenedStore::open_until_shutdown(&settings, user, &shutdown, handled.as_mut()).await;
+    let Some(opened) = opened.map_err(StartError::Store)? else { return Ok(()) };
     let store = opened.store();
     // Bind the port after the store is open: clients that connect do not wait for its verification.
     let bound = BoundServer::bind(config.serving.address)?;

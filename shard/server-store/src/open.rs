@@ -1,10 +1,13 @@
 //! Opens the store of a server.
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use fairlead_config::StoreConfig;
-use fairlead_process::FatalError;
+use fairlead_process::{FatalError, Shutdown};
 use fairlead_store::{Election, OpenError, RedbOptions, RedbStore, Store};
 #[cfg(feature = "etcd")]
 use fairlead_store_etcd::EtcdStore;
@@ -68,6 +71,24 @@ impl OpenedStore {
     /// [`StoreError`]; also [`StoreError::Etcd`] if this program was built without etcd.
     pub async fn open(config: &StoreConfig, user: StoreUser<'_>) -> Result<Self, StoreError> {
         if config.etcd.is_used() { open_etcd(config, user).await } else { open_file(config).await }
+    }
+
+    /// As [`open`](Self::open) while signals are handled. `None` if the shutdown began before etcd was available. The opening of a
+    /// file is not abandoned, because it may be a repair.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_until_shutdown(
+        config: &StoreConfig,
+        user: StoreUser<'_>,
+        shutdown: &Shutdown,
+        signals: Pin<&mut impl Future<Output = Infallible>>,
+    ) -> Result<Option<Self>, StoreError> {
+        tokio::select! {
+            opened = Self::open(config, user) => opened.map(Some),
+            () = shutdown.announced(), if config.etcd.is_used() => Ok(None),
+            never = signals => match never {},
+        }
     }
 
     /// The store.
@@ -238,12 +259,29 @@ fn view_hint(error: &OpenError) -> &'static str {
 
 #[cfg(all(test, feature = "etcd"))]
 mod tests {
+    use std::future::pending;
+    use std::pin::pin;
     use std::sync::Arc;
 
+    use fairlead_config::StoreConfig;
+    use fairlead_process::Shutdown;
     use fairlead_store::OpenError;
     use fairlead_store_etcd::EtcdError;
 
-    use super::hint;
+    use super::{OpenedStore, StoreUser, hint};
+
+    #[tokio::test]
+    async fn a_shutdown_ends_the_wait_for_etcd() {
+        let mut config = StoreConfig::default();
+        config.etcd.endpoints = vec!["http://127.0.0.1:1".to_owned()];
+        let user = StoreUser { owner: "shard root", replica: None, authorities: &[], root: "/registry" };
+        let shutdown = Shutdown::new(&Default::default());
+        let signals = pin!(pending());
+        let opening = OpenedStore::open_until_shutdown(&config, user, &shutdown, signals);
+        let (opened, ()) = tokio::join!(opening, async { shutdown.begin() });
+        // Without the shutdown, this is an error after 30 s.
+        assert!(matches!(opened, Ok(None)));
+    }
 
     #[test]
     fn only_the_hint_for_a_copy_says_that_the_file_may_be_removed() {

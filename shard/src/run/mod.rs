@@ -13,6 +13,7 @@ mod start;
 mod tests;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 
 use fairlead_apiserver::hub::{Hub, HubOptions};
@@ -140,7 +141,7 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
     let shutdown = Shutdown::new(&config.drain);
     let tasks = Tasks::new(shutdown.clone());
     let reloads = Reloads::new(&metrics)?;
-    let handled = signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?;
+    let mut handled = pin!(signals(&shutdown, reloads.trigger()).map_err(ShardError::Signals)?);
 
     let owner = format!("shard {}", config.name.as_str());
     let trust = [&config.trust.client_ca, &config.trust.request_header_ca];
@@ -151,7 +152,8 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         authorities: &authorities,
         root: CODEC.prefix(),
     };
-    let opened = OpenedStore::open(&config.store, user).await?;
+    let opened = OpenedStore::open_until_shutdown(&config.store, user, &shutdown, handled.as_mut()).await?;
+    let Some(opened) = opened else { return Ok(()) };
     let store: Arc<dyn Store> = opened.store();
     register_store_metrics(&metrics, store.clone())?;
     // After the store's lock is held: a second process on the same files must not replace the tokens of the first.
