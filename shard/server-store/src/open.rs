@@ -257,7 +257,8 @@ fn view_hint(error: &OpenError) -> &'static str {
     }
 }
 
-#[cfg(all(test, feature = "etcd"))]
+#[cfg(test)]
+#[cfg(feature = "etcd")]
 mod tests {
     use std::future::pending;
     use std::pin::pin;
