@@ -102,7 +102,7 @@ impl EtcdOptions {
         if let Some(url) = self.endpoints.iter().find(|url| !url.starts_with("http://") && !is_secure(url)) {
             return fail(&format!("{url} begins neither with http:// nor with https://"));
         }
-        if self.endpoints.iter().any(has_more_than_a_host) {
+        if self.endpoints.iter().any(|url| has_more_than_a_host(url)) {
             // A query may have a token, so it is not shown.
             return fail(
                 "an endpoint has a path, a query or a fragment: it is only a scheme, a host and a port",
@@ -125,7 +125,7 @@ impl EtcdOptions {
 }
 
 /// Whether a URL has parts that no request would use. A slash at the end changes nothing.
-fn has_more_than_a_host(url: &String) -> bool {
+fn has_more_than_a_host(url: &str) -> bool {
     let (_, rest) = url.split_once("://").unwrap_or(("", url));
     rest.strip_suffix('/').unwrap_or(rest).contains(['/', '?', '#'])
 }
