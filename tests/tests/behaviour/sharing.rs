@@ -70,7 +70,11 @@ pub async fn bind_in(admin: &Client, provider: &str, claims: Value) {
             "permissionClaims": claims,
         },
     });
-    create(admin, BINDINGS, &binding).await;
+    // Refused until the copy of the export has reached the shard of the binding.
+    until("a binding is created", || async {
+        admin.create::<Value>(BINDINGS, &binding, &WriteOptions::default()).await
+    })
+    .await;
     until_object(admin, BINDINGS, "harbour", |binding| binding["status"]["phase"] == "Bound").await;
 }
 
