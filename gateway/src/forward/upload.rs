@@ -25,6 +25,9 @@ use crate::upstream::BodyPart;
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 /// Bytes that extend the client's deadline by one second.
 const LEAST_RATE: u64 = 512;
+/// Bytes of a body that are kept until the response begins, so that the request can be sent again: most objects are smaller. As
+/// much as the window of one stream.
+const MAX_REPEATED: usize = 64 << 10;
 /// Limit of all extensions. Without it a body of 3 MiB at the lowest rate would hold a stream to a shard for 100 minutes.
 const MAX_EXTENSION: Duration = Duration::from_secs(600);
 
@@ -52,7 +55,18 @@ pub(crate) struct Upload {
     read: bool,
     /// The upstream has everything.
     sent: bool,
-    consumed: bool,
+    /// The body has a meaning: what is read is kept even after a sink has failed.
+    wanted: bool,
+    /// Read from the client.
+    consumed: Consumed,
+}
+
+/// The part of a body that was read from the client.
+enum Consumed {
+    /// Copied, because a frame of one byte would keep the whole buffer that it was received in.
+    Kept(Vec<u8>),
+    /// Trailers, or more than is kept.
+    Lost,
 }
 
 impl Upload {
@@ -60,6 +74,7 @@ impl Upload {
     pub(crate) fn new(sink: Sink, read: bool) -> Self {
         let sent = matches!(sink, Sink::Nowhere);
         Self {
+            wanted: !sent,
             sink,
             chunk: Bytes::new(),
             trailers: None,
@@ -68,8 +83,26 @@ impl Upload {
             waited: Duration::ZERO,
             read,
             sent: sent || read,
-            consumed: false,
+            consumed: Consumed::Kept(Vec::new()),
         }
+    }
+
+    /// Begins again with another sink: first with what was read before, then with the rest of the client's body. `read`: the client
+    /// has sent everything. To be called only if [`may_begin_again`](Self::may_begin_again).
+    pub(crate) fn begin_again(&mut self, sink: Sink, read: bool) {
+        let consumed = std::mem::replace(&mut self.consumed, Consumed::Kept(Vec::new()));
+        let (received, waited) = (self.received, self.waited);
+        *self = Self { received, waited, trusted: self.trusted.take(), ..Self::new(sink, read) };
+        if let Consumed::Kept(bytes) = consumed {
+            self.chunk = Bytes::copy_from_slice(&bytes);
+            self.sent &= self.chunk.is_empty();
+            self.consumed = Consumed::Kept(bytes);
+        }
+    }
+
+    /// Whether nothing of the body was read.
+    pub(crate) fn is_untouched(&self) -> bool {
+        matches!(&self.consumed, Consumed::Kept(bytes) if bytes.is_empty())
     }
 
     /// The same with these headers removed from trailers: the upstream would trust them there as well.
@@ -82,9 +115,24 @@ impl Upload {
         self.sent
     }
 
-    /// Whether a part of the body was consumed, so that the request cannot be retried.
-    pub(crate) fn is_consumed(&self) -> bool {
-        self.consumed
+    /// Whether everything that was read of the body can be sent once more.
+    pub(crate) fn may_begin_again(&self) -> bool {
+        matches!(self.consumed, Consumed::Kept(_))
+    }
+
+    /// Keeps a part of the body for a further attempt, up to a limit.
+    fn keep(&mut self, part: &[u8]) {
+        match &mut self.consumed {
+            Consumed::Kept(bytes) if bytes.len() + part.len() <= MAX_REPEATED => {
+                bytes.extend_from_slice(part)
+            }
+            consumed => *consumed = Consumed::Lost,
+        }
+    }
+
+    /// Drops what was kept: there will be no further attempt.
+    pub(crate) fn forget(&mut self) {
+        self.consumed = Consumed::Lost;
     }
 
     /// Does the next step and returns the bytes sent. Once everything is sent it waits for the client to disconnect. While the body
@@ -108,18 +156,27 @@ impl Upload {
             // An unwanted body is dropped as fast as it arrives: buffered frames would count against the client.
             let next = loop {
                 match self.read_some(client, patience).await? {
-                    Some(_) if self.sent => {}
+                    Some(part) if self.sent => {
+                        if self.wanted {
+                            self.keep(&part);
+                        }
+                    }
                     next => break next,
                 }
             };
             match next {
-                Some(chunk) => (self.chunk, self.consumed) = (chunk, true),
+                Some(chunk) => {
+                    self.keep(&chunk);
+                    self.chunk = chunk;
+                }
                 None => {
                     // Unread trailers keep a stream from being complete.
                     let trusted = self.trusted.as_deref();
                     let trailers = client.trailers().await?;
                     self.trailers = trailers.map(|trailers| Box::new(without_claims(trailers, trusted)));
-                    self.consumed |= self.trailers.is_some();
+                    if self.trailers.is_some() {
+                        self.forget();
+                    }
                     self.read = true;
                 }
             }

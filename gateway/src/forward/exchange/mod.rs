@@ -160,7 +160,8 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
 
     async fn try_run(&mut self) -> Result<u16, Failure> {
         self.prepare()?;
-        let mut upload = Upload::new(Sink::Nowhere, true);
+        let trusted = self.forward.trusted.as_ref();
+        let mut upload = Upload::new(Sink::Nowhere, true).with_trusted_headers(trusted);
         let mut started = {
             self.acquire_admission().await?;
             let response = self.send_request(&mut upload).await;

@@ -63,7 +63,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 self.context.stats.stage(RequestStage::Connect, began.elapsed());
             }
             sent += 1;
-            let (ended, done) = self.is_ended();
+            let (ended, done) = self.is_ended(upload);
             let required_revision = self.forward.upstream.required_revision();
             let request = self.request_to_send(required_revision);
             let (mut response_future, body) = match sender.send_request(request, ended) {
@@ -78,7 +78,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 }
             };
             let sink = if ended { Sink::Nowhere } else { Sink::Http2(body) };
-            *upload = Upload::new(sink, done).with_trusted_headers(self.forward.trusted.as_ref());
+            upload.begin_again(sink, done);
             self.record_send(upload);
             let response_future = self.head(upload, |context| {
                 let next = std::task::ready!(Next::poll(&mut response_future, context));
@@ -101,7 +101,10 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                 self.record_health(&permit, response.as_ref().err(), upload.is_sent());
             }
             match response {
-                Ok(response) => return Ok(response.map(|body| Download::Http2 { body, permit })),
+                Ok(response) => {
+                    upload.forget();
+                    return Ok(response.map(|body| Download::Http2 { body, permit }));
+                }
                 Err(failure) if sent < MAX_SENT && self.may_retry(&failure, upload) => {}
                 Err(failure) => return Err(failure),
             }
@@ -155,18 +158,18 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
 
     /// Whether nothing follows the request head, and whether the client has sent everything. Evaluated at each attempt: a failed one
     /// may have read the end of the body.
-    pub(super) fn is_ended(&self) -> (bool, bool) {
+    pub(super) fn is_ended(&self, upload: &Upload) -> (bool, bool) {
         let done = self.client.is_done();
         // The body of a GET or HEAD has no meaning. It is read and dropped: on a shared connection, its frames could exceed the
         // upstream's limits.
-        (done || is_safe(&self.request.method), done)
+        ((done && upload.is_untouched()) || is_safe(&self.request.method), done)
     }
 
-    /// Whether the request may be retried: its body was not consumed, it is idempotent or was not processed, and the retry budget
+    /// Whether the request may be retried: its body can be sent again, it is idempotent or was not processed, and the retry budget
     /// allows it.
     pub(super) fn may_retry(&self, failure: &Failure, upload: &Upload) -> bool {
         let repeatable = match failure {
-            Failure::Refused => !upload.is_consumed(),
+            Failure::Refused => upload.may_begin_again(),
             Failure::Shard(_) | Failure::Hung => {
                 is_safe(&self.request.method) && self.context.class != RequestClass::Watch
             }

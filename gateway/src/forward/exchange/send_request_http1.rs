@@ -30,9 +30,9 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
         for _ in 0..MAX_SENT {
             let mut lease = self.lease(fresh).await?;
             let mut request = copy(self.request);
-            let (ended, done) = self.is_ended();
+            let (ended, done) = self.is_ended(upload);
             let (body, sink) = body_for_http1(&request, ended);
-            *upload = Upload::new(sink, done).with_trusted_headers(self.forward.trusted.as_ref());
+            upload.begin_again(sink, done);
             let mut interims = interims_over_http1(&mut request);
             let mut sending = Box::pin(lease.sender.try_send_request(request.map(|()| body)).fuse());
             let mut final_response = None;
@@ -57,6 +57,7 @@ impl<C: DownstreamExchange> Exchange<'_, C> {
                     return Err(Failure::Shard(Broken::Switched));
                 }
                 Ok(response) => {
+                    upload.forget();
                     drop(sending);
                     let lease = Some(Box::new(lease));
                     return Ok(response.map(|body| Download::Http1 { body, trailers: None, lease }));
