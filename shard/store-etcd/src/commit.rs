@@ -17,7 +17,7 @@ use crate::link::{FOREIGN, Link, connected};
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
 use crate::progress::Progress;
-use crate::transaction::{KeyState, Outcome, can_change, has_put, outcome, request_bytes, transaction};
+use crate::transaction::{KeyState, Outcome, can_change, creates, outcome, request_bytes, transaction};
 use crate::view::ViewFailure;
 
 /// The pause before a commit that was not executed is sent again; each further one is twice as long.
@@ -279,15 +279,15 @@ async fn search(mut follower: Follower, mutations: &[Mutation]) -> Option<Found>
 /// What a batch shows of a commit; `None` if it does not decide it.
 fn found(batch: &Batch, mutations: &[Mutation]) -> Option<Found> {
     if is_commit(batch, mutations) {
-        // A deletion has nothing of its writer. Only one of two may be told that it was the one that deleted the object.
-        return Some(if has_put(mutations) { Found::Commit(batch.revision) } else { Found::Ambiguous });
+        // An update and a deletion have nothing of their writer: of two clients that increment the same number, or delete the
+        // same object, only one may be told that it did.
+        return Some(if creates(mutations) { Found::Commit(batch.revision) } else { Found::Ambiguous });
     }
     mutations.iter().position(|mutation| prevents(batch, mutation)).map(Found::Conflict)
 }
 
-/// Whether a batch is exactly what the mutations do. A deletion of a key that did not exist makes no event.
-///
-/// Another writer may have committed the same values to the same keys; then this commit has the same effect as that one.
+/// Whether a batch is exactly what the mutations do. A deletion of a key that did not exist makes no event. Another writer may
+/// have committed the same.
 fn is_commit(batch: &Batch, mutations: &[Mutation]) -> bool {
     let mut events = batch.events.iter().peekable();
     for mutation in mutations {
@@ -351,16 +351,21 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_not_claimed_because_another_writer_may_have_done_it() {
-        let gone = batch(&[("a", None)]);
+    fn what_another_writer_may_have_done_is_not_claimed() {
+        let (gone, one) = (batch(&[("a", None)]), batch(&[("a", Some("1"))]));
+        let at = Expect::At(Revision(3));
         let cases = [
-            (vec![Mutation::delete("a", Expect::At(Revision(3)))], Some(Found::Ambiguous)),
-            (vec![Mutation::delete("a", Expect::Present)], Some(Found::Ambiguous)),
-            (vec![Mutation::update("a", Revision(3), "1")], Some(Found::Conflict(0))),
-            (vec![Mutation::delete("b", Expect::Present)], None),
+            (&gone, vec![Mutation::delete("a", at)], Some(Found::Ambiguous)),
+            (&gone, vec![Mutation::delete("a", Expect::Present)], Some(Found::Ambiguous)),
+            (&gone, vec![Mutation::update("a", Revision(3), "1")], Some(Found::Conflict(0))),
+            (&gone, vec![Mutation::delete("b", Expect::Present)], None),
+            (&one, vec![Mutation::update("a", Revision(3), "1")], Some(Found::Ambiguous)),
+            (&one, vec![Mutation::update("a", Revision(3), "2")], Some(Found::Conflict(0))),
+            (&one, vec![Mutation::put("a", "1")], Some(Found::Ambiguous)),
+            (&one, vec![Mutation::create("a", "1")], Some(Found::Commit(Revision(9)))),
         ];
-        for (mutations, expected) in cases {
-            assert_eq!(found(&gone, &mutations), expected, "{mutations:?}");
+        for (batch, mutations, expected) in cases {
+            assert_eq!(found(batch, &mutations), expected, "{mutations:?}");
         }
         let replaced = batch(&[("a", None), ("b", Some("1"))]);
         let move_to_b = [Mutation::delete("a", Expect::Present), Mutation::create("b", "1")];

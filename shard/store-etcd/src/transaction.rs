@@ -101,8 +101,15 @@ fn comparison(key: &[u8], expect: Expect, offset: Offset) -> Option<Compare> {
 }
 
 /// Whether a commit writes a value.
-pub(crate) fn has_put(mutations: &[Mutation]) -> bool {
+fn has_put(mutations: &[Mutation]) -> bool {
     mutations.iter().any(|mutation| matches!(mutation.change, Change::Put(_)))
+}
+
+/// Whether a commit creates an object. Objects have a UID of their own, so nobody else commits the same.
+pub(crate) fn creates(mutations: &[Mutation]) -> bool {
+    mutations
+        .iter()
+        .any(|mutation| mutation.expect == Expect::Absent && matches!(mutation.change, Change::Put(_)))
 }
 
 /// Whether a commit can have an effect at all. One that cannot is safe to repeat.
