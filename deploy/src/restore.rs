@@ -14,7 +14,7 @@ use fairlead_store::{
 use crate::backup::BackupSummary;
 use crate::installation::{InstallationError, create_private_folder};
 use crate::output::print;
-use crate::store::{EtcdAccess, EtcdLocation, STORE, StoreCommandError, TemporaryFolder, fill};
+use crate::store::{EtcdAccess, EtcdLocation, STORE, StoreCommandError, TemporaryFolder, fill, owner};
 
 /// Names of the local copy of an etcd in the directory of a shard: that of `fairlead up`, and that of kcp's flags.
 const LOCAL_COPIES: [&str; 2] = ["view.redb", "etcd-view.redb"];
@@ -47,7 +47,7 @@ pub(crate) struct RestoreCommand {
     /// URLs of an etcd, separated by commas, with an empty prefix as the path of the last one
     #[arg(long, value_name = "URL", conflicts_with_all = ["data_dir", "verify"])]
     etcd: Option<EtcdLocation>,
-    /// Name of the shard that will use the prefix; by default that of the backup
+    /// Name of the shard that will use the prefix, which is that of the backup
     #[arg(long, value_name = "NAME", requires = "etcd")]
     shard: Option<String>,
     #[command(flatten)]
@@ -72,6 +72,8 @@ pub(crate) enum RestoreCommandError {
     WorkspaceReplaces,
     #[error("a workspace is not restored into etcd")]
     WorkspaceIntoEtcd,
+    #[error("{}: it is of shard {found}, not of shard {named}", file.display())]
+    OtherShard { file: PathBuf, found: String, named: String },
     #[error("the shard of this directory keeps its objects in etcd, of which {} is a copy", .0.display())]
     UsesEtcd(PathBuf),
     #[error(transparent)]
@@ -102,6 +104,9 @@ impl RestoreCommandError {
                     "name a directory without a store, or replace it with --replace"
                 }
                 RestoreError::Open(OpenError::InUse { .. }) => "stop the shard first",
+                RestoreError::Open(OpenError::OtherOwner { .. }) => {
+                    "name the directory of the shard that was backed up; a backup cannot be restored into a shard of another name"
+                }
                 RestoreError::Present { .. } => "delete the workspace first",
                 RestoreError::NotClosed { .. } => "start and stop the shard, then try again",
                 RestoreError::NoStore { .. } => "name the directory of the shard that the workspace was on",
@@ -111,6 +116,9 @@ impl RestoreCommandError {
             Self::WorkspaceReplaces => "leave out --replace",
             Self::WorkspaceIntoEtcd => {
                 "copy the store into a file with `fairlead store copy`, restore the workspace there, and copy it back"
+            }
+            Self::OtherShard { .. } => {
+                "leave out --shard; a backup cannot be restored into a shard of another name"
             }
             Self::UsesEtcd(_) => {
                 "restore into an empty prefix with --etcd; if the shard does not use etcd any more, move that copy away"
@@ -163,7 +171,8 @@ impl RestoreCommand {
             (BackupContent::Whole, _) => {
                 create_private_folder(folder)?;
                 let existing = if self.replace { ExistingStore::Replace } else { ExistingStore::Refuse };
-                RedbStore::restore(&path, backup, existing)
+                let owner = owner(&backup.header().source);
+                RedbStore::restore(&path, backup, existing, Some(&owner))
             }
             (BackupContent::Part { .. }, _) if self.replace => {
                 return Err(RestoreCommandError::WorkspaceReplaces);
@@ -184,15 +193,20 @@ impl RestoreCommand {
         if backup.header().content != BackupContent::Whole {
             return Err(RestoreCommandError::WorkspaceIntoEtcd);
         }
+        let source = &backup.header().source;
+        if let Some(named) = self.shard.as_ref().filter(|named| *named != source) {
+            let (file, found, named) = (self.file.clone(), source.clone(), named.clone());
+            return Err(RestoreCommandError::OtherShard { file, found, named });
+        }
         let (folder, view) = (TemporaryFolder::new()?, TemporaryFolder::new()?);
         let path = folder.path().join(STORE);
-        let restored = RedbStore::restore(&path, backup, ExistingStore::Refuse);
+        let restored = RedbStore::restore(&path, backup, ExistingStore::Refuse, None);
         let restored = restored.map_err(|error| self.failure(error))?;
         let store = RedbStore::open(&path, RedbOptions::default()).map_err(StoreCommandError::from)?;
-        let shard = self.shard.as_ref().unwrap_or(&restored.header.source);
+        let owner = owner(&restored.header.source);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.map_err(RestoreCommandError::Runtime)?;
-        let filled = runtime.block_on(fill(etcd, &self.access, shard, Arc::new(store), view.path()));
+        let filled = runtime.block_on(fill(etcd, &self.access, &owner, Arc::new(store), view.path()));
         let (_, revision) = filled.map_err(StoreCommandError::from)?;
         Ok(report(&RestoreSummary { revision, ..restored }, etcd))
     }
@@ -270,6 +284,9 @@ mod tests {
             RedbStore::open(folder.path().join(name).join(STORE), RedbOptions::default()).unwrap()
         };
         drop(store("stopped"));
+        std::fs::create_dir(folder.path().join("other")).unwrap();
+        let other = folder.path().join("other").join(STORE);
+        drop(RedbStore::open_owned(other, "shard other", RedbOptions::default()).unwrap());
         for (name, copy) in [("up", "view.redb"), ("kcp", "etcd-view.redb")] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
             std::fs::write(folder.path().join(name).join(copy), "").unwrap();
@@ -327,6 +344,18 @@ mod tests {
                 Some("stop the shard first"),
             ),
             (
+                &["./whole", "--data-dir", "./other", "--replace"][..],
+                "./other/store.redb belongs to \"shard other\", not to \"shard root\"",
+                Some(
+                    "name the directory of the shard that was backed up; a backup cannot be restored into a shard of another name",
+                ),
+            ),
+            (
+                &["./whole", "--etcd", "http://127.0.0.1:1/registry", "--shard", "other"][..],
+                "./whole: it is of shard root, not of shard other",
+                Some("leave out --shard; a backup cannot be restored into a shard of another name"),
+            ),
+            (
                 &["./whole", "--data-dir", "./up", "--replace"][..],
                 "the shard of this directory keeps its objects in etcd, of which ./up/view.redb is a copy",
                 Some(
@@ -382,5 +411,11 @@ mod tests {
         assert!(made.starts_with(&format!("{objects} are in ./new/{place}")), "{made}");
         let replaced = restore(folder.path(), &["./whole", "--data-dir", "./stopped", "--replace"]).unwrap();
         assert!(replaced.starts_with(&format!("{objects} are in ./stopped/{place}")), "{replaced}");
+        // The same shard of another installation may use it.
+        for folder_name in ["new", "stopped"] {
+            let path = folder.path().join(folder_name).join(STORE);
+            let store = RedbStore::open(path, RedbOptions::default()).unwrap();
+            assert_eq!(store.owner(), Some("shard root"));
+        }
     }
 }

@@ -56,12 +56,10 @@ mod imp {
 
     /// The prefix of all keys of a shard in its store, as of kcp.
     const ROOT: &str = "/registry";
-    /// The owner of a shard's prefix is this and its name.
-    const OWNER: &str = "shard ";
     /// How long an etcd may take to answer.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Opens the store of a prefix; returns the name of its shard, too. Its local copy is in a folder.
+    /// Opens the store of a prefix; returns its owner, too. Its local copy is in a folder.
     pub(crate) async fn open(
         location: &EtcdLocation,
         access: &EtcdAccess,
@@ -69,19 +67,18 @@ mod imp {
     ) -> Result<(Arc<dyn Store>, String), EtcdFailure> {
         let opened = EtcdStore::open_source(options(location, access, folder)?).await;
         let (store, owner) = opened.map_err(|error| of_etcd(location, &error))?;
-        let shard = owner.strip_prefix(OWNER).unwrap_or(&owner).to_owned();
-        Ok((Arc::new(store), shard))
+        Ok((Arc::new(store), owner))
     }
 
-    /// Fills an empty prefix, which belongs to the shard then. A local copy of it is made in a folder.
+    /// Fills an empty prefix, which belongs to the owner then. A local copy of it is made in a folder.
     pub(crate) async fn fill(
         location: &EtcdLocation,
         access: &EtcdAccess,
-        shard: &str,
+        owner: &str,
         source: Arc<dyn Store>,
         folder: &Path,
     ) -> Result<(ContentDigest, Revision), EtcdFailure> {
-        let options = EtcdOptions { owner: format!("{OWNER}{shard}"), ..options(location, access, folder)? };
+        let options = EtcdOptions { owner: owner.to_owned(), ..options(location, access, folder)? };
         match EtcdStore::copy_from(options, source).await {
             Ok(summary) => Ok((summary.digest, summary.revision)),
             Err(error) => Err(of_copy(location, &error)),
@@ -170,7 +167,7 @@ mod imp {
     pub(crate) async fn fill(
         _location: &EtcdLocation,
         _access: &EtcdAccess,
-        _shard: &str,
+        _owner: &str,
         _source: Arc<dyn Store>,
         _folder: &Path,
     ) -> Result<(ContentDigest, Revision), EtcdFailure> {

@@ -24,6 +24,14 @@ pub(crate) use location::{EtcdLocation, STORE};
 use location::{Location, parse};
 pub(crate) use temporary::TemporaryFolder;
 
+/// The owner of a store, as a shard records it, is this and its name.
+const SHARD: &str = "shard ";
+
+/// The owner that a shard records in its store.
+pub(crate) fn owner(shard: &str) -> String {
+    format!("{SHARD}{shard}")
+}
+
 /// Carry the store of a shard from one place to another
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreCommand {
@@ -45,7 +53,7 @@ store, or the URLs of an etcd, separated by commas, with a prefix as the path of
 
 Examples:
   # From the file .fairlead/data/root/store.redb into an etcd
-  fairlead store copy .fairlead/data/root http://127.0.0.1:2379/shards/root --shard root
+  fairlead store copy .fairlead/data/root http://127.0.0.1:2379/shards/root
 
   # Back into a file
   fairlead store copy http://127.0.0.1:2379/shards/root root-store")]
@@ -56,7 +64,7 @@ struct CopyCommand {
     /// Store to write
     #[arg(value_name = "TO", value_parser = parse)]
     to: Location,
-    /// Name of the shard that will use the prefix of the etcd; needed for a store that comes from a file
+    /// Name of the shard, for a store that does not say it: a file that an earlier version has written
     #[arg(long, value_name = "NAME")]
     shard: Option<String>,
     /// Replace the store file that exists already
@@ -77,6 +85,8 @@ pub(crate) enum StoreCommandError {
     Etcd(#[from] EtcdFailure),
     #[error("the name of the shard is not known")]
     NoShard,
+    #[error("{store} belongs to {found:?}, not to {named:?}")]
+    OtherOwner { store: String, found: String, named: String },
     #[error("a prefix of etcd is not replaced")]
     ReplacesPrefix,
     #[error("both are the same store")]
@@ -100,6 +110,12 @@ impl StoreCommandError {
             | Self::Target(RestoreError::Open(OpenError::InUse { .. })) => "stop the shard first",
             Self::Etcd(failure) => return failure.hint(),
             Self::NoShard => "name it with --shard",
+            Self::OtherOwner { .. } => {
+                "leave out --shard; a store cannot be given to a shard of another name"
+            }
+            Self::Target(RestoreError::Open(OpenError::OtherOwner { .. })) => {
+                "name a folder without a store, or the one of that shard"
+            }
             Self::ReplacesPrefix => "take another prefix, or empty it with `etcdctl del --prefix`",
             Self::Directory(error) => return error.hint(),
             Self::Target(RestoreError::Exists { .. }) => {
@@ -130,8 +146,8 @@ impl StoreCommand {
 /// An open source.
 struct Source {
     store: Arc<dyn Store>,
-    /// The shard that it belongs to, if that is known.
-    shard: Option<String>,
+    /// The server that it belongs to, if that is known.
+    owner: Option<String>,
 }
 
 impl CopyCommand {
@@ -142,19 +158,19 @@ impl CopyCommand {
         // Each has the local copy of an etcd.
         let (from_view, to_view) = (TemporaryFolder::new()?, TemporaryFolder::new()?);
         let source = self.source(&from_view).await?;
+        let owner = self.owner(source.owner)?;
         let at = source.store.revision();
         let (digest, revision) = match &self.to {
             Location::Etcd(_) if self.replace => return Err(StoreCommandError::ReplacesPrefix),
             Location::Etcd(to) => {
-                let shard =
-                    self.shard.as_ref().or(source.shard.as_ref()).ok_or(StoreCommandError::NoShard)?;
-                fill(to, &self.access, shard, source.store, to_view.path()).await?
+                let owner = owner.ok_or(StoreCommandError::NoShard)?;
+                fill(to, &self.access, &owner, source.store, to_view.path()).await?
             }
             Location::File(path) => {
                 let existing = if self.replace { ExistingStore::Replace } else { ExistingStore::Refuse };
-                let (path, shard) = (path.clone(), source.shard.unwrap_or_default());
+                let path = path.clone();
                 let copied =
-                    tokio::task::spawn_blocking(move || into_file(&source.store, at, shard, &path, existing));
+                    tokio::task::spawn_blocking(move || into_file(&source.store, at, owner, &path, existing));
                 copied.await.map_err(|error| {
                     StoreCommandError::system("the copy was broken off")(io::Error::other(error))
                 })??
@@ -163,17 +179,28 @@ impl CopyCommand {
         Ok(format!("{digest} are in {}, which is at revision {revision}\n", self.to))
     }
 
+    /// The owner of the copy: that of the source.
+    fn owner(&self, source: Option<String>) -> Result<Option<String>, StoreCommandError> {
+        match (source, self.shard.as_deref().map(owner)) {
+            (Some(found), Some(named)) if found != named => {
+                Err(StoreCommandError::OtherOwner { store: self.from.to_string(), found, named })
+            }
+            (found, named) => Ok(found.or(named)),
+        }
+    }
+
     async fn source(&self, view: &TemporaryFolder) -> Result<Source, StoreCommandError> {
         match &self.from {
             Location::File(path) if !path.exists() => Err(StoreCommandError::NoStore(path.clone())),
             // The file is locked until the copy is complete.
             Location::File(path) => {
                 let store = RedbStore::open(path, RedbOptions::default())?;
-                Ok(Source { store: Arc::new(store), shard: None })
+                let owner = store.owner().map(str::to_owned);
+                Ok(Source { store: Arc::new(store), owner })
             }
             Location::Etcd(from) => {
-                let (store, shard) = etcd::open(from, &self.access, view.path()).await?;
-                Ok(Source { store, shard: Some(shard) })
+                let (store, owner) = etcd::open(from, &self.access, view.path()).await?;
+                Ok(Source { store, owner: Some(owner) })
             }
         }
     }
@@ -183,7 +210,7 @@ impl CopyCommand {
 fn into_file(
     source: &Arc<dyn Store>,
     at: Revision,
-    shard: String,
+    owner: Option<String>,
     path: &Path,
     existing: ExistingStore,
 ) -> Result<(ContentDigest, Revision), StoreCommandError> {
@@ -193,13 +220,13 @@ fn into_file(
     let (reader, writer) = io::pipe().map_err(StoreCommandError::system("no pipe can be made"))?;
     let written = {
         let source = source.clone();
-        std::thread::spawn(move || write(&*source, at, shard, writer))
+        std::thread::spawn(move || write(&*source, at, writer))
     };
     let runtime = Handle::current();
     let input = UnchangedSource { input: reader, source: source.clone(), at, runtime };
     let restored = BackupReader::open(input)
         .map_err(RestoreError::from)
-        .and_then(|backup| RedbStore::restore(path, backup, existing));
+        .and_then(|backup| RedbStore::restore(path, backup, existing, owner.as_deref()));
     // If the store cannot be made, the pipe is closed, and the writer fails: that is not the reason.
     let _ = written.join();
     restored?;
@@ -212,10 +239,10 @@ fn into_file(
 }
 
 /// The content of a store, as a backup. The reader is told of an error.
-fn write(source: &dyn Store, at: Revision, shard: String, output: PipeWriter) {
+fn write(source: &dyn Store, at: Revision, output: PipeWriter) {
     let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let header =
-        BackupHeader { content: BackupContent::Whole, source: shard, anchor: None, revision: at, created };
+    let (content, unnamed) = (BackupContent::Whole, String::new());
+    let header = BackupHeader { content, source: unnamed, anchor: None, revision: at, created };
     let all = BackupRange { range: Range::all(), ownership: Ownership::Own };
     let _ = write_backup(source, &header, &[all], output);
 }

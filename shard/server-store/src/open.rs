@@ -24,7 +24,7 @@ pub enum OpenedStore {
 /// The server that opens a store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreUser<'a> {
-    /// The owner of a prefix of etcd: the same in all replicas of a server, and different from all other servers.
+    /// The owner of a store file, or of a prefix of etcd: the same in all replicas of a server, and different from all other servers.
     pub owner: &'a str,
     /// The name of this replica, by which the leader is known; by default its host and process.
     pub replica: Option<&'a str>,
@@ -58,6 +58,10 @@ impl FatalError for StoreError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::File(OpenError::NewerFormat { .. }) => Some("run the version that wrote it".to_owned()),
+            Self::File(OpenError::OtherOwner { .. }) => Some(
+                "correct `store.path`, or the name of the server; a store cannot be given to a server of another name"
+                    .to_owned(),
+            ),
             Self::Etcd { hint, .. } => Some((*hint).to_owned()),
             Self::File(_) | Self::Stopped(_) => None,
         }
@@ -70,7 +74,7 @@ impl OpenedStore {
     /// # Errors
     /// [`StoreError`]; also [`StoreError::Etcd`] if this program was built without etcd.
     pub async fn open(config: &StoreConfig, user: StoreUser<'_>) -> Result<Self, StoreError> {
-        if config.etcd.is_used() { open_etcd(config, user).await } else { open_file(config).await }
+        if config.etcd.is_used() { open_etcd(config, user).await } else { open_file(config, user).await }
     }
 
     /// As [`open`](Self::open) while signals are handled. `None` if the shutdown began before etcd was available. The opening of a
@@ -119,15 +123,15 @@ impl OpenedStore {
     }
 }
 
-async fn open_file(config: &StoreConfig) -> Result<OpenedStore, StoreError> {
-    let path = config.path.to_path_buf();
+async fn open_file(config: &StoreConfig, user: StoreUser<'_>) -> Result<OpenedStore, StoreError> {
+    let (path, owner) = (config.path.to_path_buf(), user.owner.to_owned());
     let options = RedbOptions {
         cache_bytes: usize::try_from(config.cache_size.bytes()).unwrap_or(usize::MAX),
         ring_bytes: usize::try_from(config.recent_changes_size.bytes()).unwrap_or(usize::MAX),
         verify: config.verify_at_start,
         ..RedbOptions::default()
     };
-    let opened = tokio::task::spawn_blocking(move || RedbStore::open(&path, options)).await;
+    let opened = tokio::task::spawn_blocking(move || RedbStore::open_owned(&path, &owner, options)).await;
     Ok(OpenedStore::File(Arc::new(opened.map_err(StoreError::Stopped)??)))
 }
 
@@ -242,7 +246,9 @@ fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
 fn view_hint(error: &OpenError) -> &'static str {
     match error {
         // The message for a damaged copy says that it may be moved away; files that are no copies have this error, too.
-        OpenError::Corrupt { .. } => "name another file in `store.path`: a new copy is filled from etcd",
+        OpenError::Corrupt { .. } | OpenError::OtherOwner { .. } => {
+            "name another file in `store.path`: a new copy is filled from etcd"
+        }
         OpenError::NewerFormat { .. } => {
             "run the version that wrote it, or name another file in `store.path`: a new copy is filled from etcd"
         }
@@ -265,7 +271,7 @@ mod tests {
     use std::sync::Arc;
 
     use fairlead_config::StoreConfig;
-    use fairlead_process::Shutdown;
+    use fairlead_process::{FatalError, Shutdown};
     use fairlead_store::OpenError;
     use fairlead_store_etcd::EtcdError;
 
@@ -282,6 +288,24 @@ mod tests {
         let (opened, ()) = tokio::join!(opening, async { shutdown.begin() });
         // Without the shutdown, this is an error after 30 s.
         assert!(matches!(opened, Ok(None)));
+    }
+
+    #[tokio::test]
+    async fn a_file_of_another_server_is_refused_with_a_hint() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = StoreConfig { path: folder.path().join("store.redb").into(), ..StoreConfig::default() };
+        let open = |owner| {
+            let user = StoreUser { owner, replica: None, authorities: &[], root: "/registry" };
+            OpenedStore::open(&config, user)
+        };
+        open("shard root").await.unwrap().close().await;
+        for other in ["shard shard-1", "cache"] {
+            let Err(refused) = open(other).await else { panic!("{other} uses the store of root") };
+            let message = format!("store.redb belongs to \"shard root\", not to \"{other}\"");
+            assert!(refused.to_string().ends_with(&message), "{refused}");
+            assert!(refused.hint().is_some_and(|hint| hint.contains("`store.path`")), "{:?}", refused.hint());
+        }
+        open("shard root").await.unwrap().close().await;
     }
 
     #[test]

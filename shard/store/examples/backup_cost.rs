@@ -69,7 +69,7 @@ async fn run(directory: &Path, mebibytes: u64) -> Result<(), Failure> {
     let started = Instant::now();
     let restored = directory.join("backup-cost-restored.redb");
     let reader = BackupReader::open(std::fs::File::open(&file)?)?;
-    let outcome = RedbStore::restore(&restored, reader, ExistingStore::Replace)?;
+    let outcome = RedbStore::restore(&restored, reader, ExistingStore::Replace, None)?;
     println!(
         "restore: {} records in {:.1?}; peak memory {} KiB",
         outcome.records,

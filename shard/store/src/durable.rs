@@ -13,6 +13,7 @@ mod journal;
 mod journal_path;
 mod layout;
 mod open;
+mod owner;
 mod packing;
 mod recovery;
 mod replica;
@@ -106,6 +107,7 @@ pub struct RedbStore {
     intake: Arc<Intake>,
     path: PathBuf,
     journal: PathBuf,
+    owner: Option<String>,
 }
 
 impl RedbStore {
@@ -114,13 +116,35 @@ impl RedbStore {
     /// Blocks for milliseconds, also after a crash; with [`RedbOptions::verify`], also for the time to read the whole
     /// file. A new file has mode 0600 and gets its name only when it is complete.
     pub fn open(path: impl AsRef<Path>, options: RedbOptions) -> Result<Self, OpenError> {
-        let path = path.as_ref();
+        Self::open_kind(path.as_ref(), FileKind::STORE, options)
+    }
+
+    /// As [`open`](Self::open) for the server with the name `owner`, which is recorded in the file. A file without a record gets it.
+    ///
+    /// # Errors
+    /// [`OpenError::OtherOwner`] if the file has another one, besides those of [`open`](Self::open).
+    pub fn open_owned(path: impl AsRef<Path>, owner: &str, options: RedbOptions) -> Result<Self, OpenError> {
+        let (path, kind) = (path.as_ref(), FileKind::Store { owner: Some(owner) });
+        let store = Self::open_kind(path, kind, options)?;
+        if store.owner.is_some() {
+            return Ok(store);
+        }
+        drop(store);
+        // Not through `StoreFile`, which waits while the disk is full.
+        let database = open::open(path, kind, options.cache_bytes, false)?;
+        if let Err(error) = owner::record(&database, owner) {
+            tracing::warn!(%error, path = %path.display(), "the owner of the store was not recorded; the next start does it");
+        }
+        drop(database);
+        Self::open_kind(path, kind, RedbOptions { verify: false, ..options })
+    }
+
+    fn open_kind(path: &Path, kind: FileKind<'_>, options: RedbOptions) -> Result<Self, OpenError> {
         let intake = Arc::new(Intake::default());
         let mut store_file = None;
-        let database =
-            open::open_through(path, FileKind::Store, options.cache_bytes, options.verify, |file| {
-                store_file.insert(StoreFile::new(Box::new(file), Arc::clone(&intake))).clone()
-            })?;
+        let database = open::open_through(path, kind, options.cache_bytes, options.verify, |file| {
+            store_file.insert(StoreFile::new(Box::new(file), Arc::clone(&intake))).clone()
+        })?;
         let Some(file) = store_file else { return Err(OpenError::InUse { path: path.to_owned() }) };
         let journal = JournalPath::of(path);
         Self::start(database, file, intake, path, Box::new(journal), options)
@@ -137,7 +161,9 @@ impl RedbStore {
         let journal_path = JournalPath::of(path).as_path().to_owned();
         let journal = recover(&database, &*journal_file)
             .map_err(|error| open::recovery_error(path, &journal_path, error))?;
-        let view = View::open(&database).map_err(|error| open::damaged(path, FileKind::Store, &error))?;
+        let damaged = |error: redb::Error| open::damaged(path, FileKind::STORE, &error);
+        let view = View::open(&database).map_err(damaged)?;
+        let owner = owner::read(&database).map_err(damaged)?;
         let revision = view.revision();
         let shared = Arc::new(Shared {
             view: RwLock::new(Arc::new(view)),
@@ -162,7 +188,13 @@ impl RedbStore {
             intake,
             path: path.to_owned(),
             journal: journal_path,
+            owner,
         })
+    }
+
+    /// The server whose store it is, as the file had it when it was opened.
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
     }
 
     /// Waits until the queued commits are written, closes the file and removes the journal, although others may still hold

@@ -169,6 +169,16 @@ pub enum OpenError {
         /// The cluster of its content.
         cluster: u64,
     },
+    /// The file has the objects of another server: the operator names another file.
+    #[error("{} belongs to {found:?}, not to {expected:?}", path.display())]
+    OtherOwner {
+        /// The file.
+        path: PathBuf,
+        /// The owner that is recorded in it.
+        found: String,
+        /// The server that opens it.
+        expected: String,
+    },
     /// The file could not be created, read or written (permissions, full disk, missing directory).
     #[error("cannot open {}: {source}", path.display())]
     Io {

@@ -89,6 +89,13 @@ async fn restored_elsewhere(from: &str, to: &str) {
     if to == "file" {
         let refused = installation.fairlead(into_file("root", false)).await;
         assert!(failed(&refused).contains("store.redb exists"), "{refused:?}");
+        let mut of_another = into_file("root", true);
+        of_another[1] = "backups/shard-1.backup".to_owned();
+        let refused = failed(&installation.fairlead(of_another).await);
+        assert!(
+            refused.contains("belongs to \"shard root\", not to \"shard shard-1\"\n  hint: "),
+            "{refused}"
+        );
         for shard in ["root", "shard-1"] {
             succeeded(&installation.fairlead(into_file(shard, true)).await);
         }

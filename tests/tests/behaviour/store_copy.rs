@@ -64,7 +64,7 @@ async fn a_store_is_carried_into_etcd_and_back() {
         fixed.map(str::to_owned).collect::<Vec<_>>()
     };
 
-    let into = copy("site/data/root", &prefix, &["--shard=root"]);
+    let into = copy("site/data/root", &prefix, &[]);
     let refused = installation.fairlead(into.clone()).await;
     assert!(failed(&refused).contains("is in use by another process"), "{refused:?}");
     installation.stop().await;
@@ -77,10 +77,16 @@ async fn a_store_is_carried_into_etcd_and_back() {
         ("nowhere", prefix.as_str(), "there is no store nowhere/store.redb"),
         (nowhere.as_str(), "copied", "the prefix /nowhere in etcd has no store"),
         (prefix.as_str(), "site/data/root", "store.redb exists"),
-        ("site/data/root", nowhere.as_str(), "the name of the shard is not known"),
     ] {
         let refused = failed(&installation.fairlead(copy(from, to, &[])).await);
         assert!(refused.contains(message), "{refused}");
+    }
+    for (from, to) in [("site/data/root", nowhere.as_str()), (prefix.as_str(), "copied")] {
+        let refused = failed(&installation.fairlead(copy(from, to, &["--shard=other"])).await);
+        assert!(
+            refused.contains("belongs to \"shard root\", not to \"shard other\"\n  hint: leave out --shard"),
+            "{refused}"
+        );
     }
 
     let back = succeeded(&installation.fairlead(copy(&prefix, "site/data/root", &["--replace"])).await);

@@ -176,7 +176,7 @@ fn a_prefix_is_copied_back_into_a_file_and_into_etcd_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.redb");
         let reader = BackupReader::open(&backup[..]).unwrap();
-        RedbStore::restore(&path, reader, ExistingStore::Refuse).unwrap();
+        RedbStore::restore(&path, reader, ExistingStore::Refuse, None).unwrap();
         let file: Arc<dyn Store> = Arc::new(RedbStore::open(&path, RedbOptions::default()).unwrap());
         assert_eq!(digest(&*file), digest(&*source));
         assert!(file.revision() > store.revision());

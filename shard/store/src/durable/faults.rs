@@ -438,7 +438,7 @@ impl Disk {
     /// A disk with an empty store.
     fn formatted() -> Self {
         let disk = Self(Arc::default());
-        initialize(&open(&disk).unwrap(), FileKind::Store).unwrap();
+        initialize(&open(&disk).unwrap(), FileKind::STORE).unwrap();
         disk
     }
 

@@ -6,6 +6,7 @@
 //! | `history` | (key, superseding revision) → created, modified, value: the value that this revision replaced or deleted |
 //! | `log` | (revision, index) → kind, key: the events of every revision |
 //! | `meta` | `format`, `revision`, `compacted`, `journal`: the nonce of the journal whose records continue the file, 0 if it was closed; `previous_journal`: the nonce of the records that are in the journal's file until the first of them; in a replica also `cluster` and `part`, its source, and `position`: the source has nothing newer for it up to this revision |
+//! | `owner` | `name` → the server whose store the file is; [absent](super::owner) in files that no server with a name has opened |
 //!
 //! A value is stored once: in `current`, and from the revision that supersedes it on in `history`. The record that
 //! event (r, i) made is the one with `modified == r` (in `current`, or the first history row of its key behind r); the

@@ -19,6 +19,7 @@ use super::dry_run::DryRunFile;
 use super::journal::JournalError;
 use super::journal_path::JournalPath;
 use super::layout::{CURRENT, FORMAT, HISTORY, LOG, META, OLDEST_FORMAT, Origin, meta, read_meta};
+use super::owner;
 use super::recovery::RecoveryError;
 use crate::error::OpenError;
 
@@ -27,18 +28,23 @@ const SIGNATURE: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 
 /// The content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileKind {
-    /// The only copy of a store.
-    Store,
+pub(super) enum FileKind<'a> {
+    /// The only copy of a store. The file of another owner is refused, and a new file gets this one. `None`: of any owner.
+    Store { owner: Option<&'a str> },
     /// A disposable copy; a new file gets this origin.
     Replica(Origin),
 }
 
-impl FileKind {
+impl FileKind<'static> {
+    /// The store of any owner.
+    pub(super) const STORE: Self = Self::Store { owner: None };
+}
+
+impl FileKind<'_> {
     /// What the operator does with a file that cannot be used.
     fn remedy(self) -> &'static str {
         match self {
-            Self::Store => "restore a backup, or move it away to start with an empty store",
+            Self::Store { .. } => "restore a backup, or move it away to start with an empty store",
             Self::Replica(_) => "move it away: it is only a copy, which is made again",
         }
     }
@@ -50,7 +56,7 @@ impl FileKind {
 /// not closed, and would serve bytes that have changed on the disk. Costs about a second per GB in the page cache.
 pub(super) fn open(
     path: &Path,
-    kind: FileKind,
+    kind: FileKind<'_>,
     cache_bytes: usize,
     verify: bool,
 ) -> Result<Database, OpenError> {
@@ -60,7 +66,7 @@ pub(super) fn open(
 /// As [`open`]; redb uses the file through the backend that `wrap` returns.
 pub(super) fn open_through<B: StorageBackend>(
     path: &Path,
-    kind: FileKind,
+    kind: FileKind<'_>,
     cache_bytes: usize,
     verify: bool,
     wrap: impl FnOnce(FileBackend) -> B,
@@ -116,7 +122,7 @@ fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// The error for a file with invalid content.
-pub(super) fn damaged(path: &Path, kind: FileKind, cause: &dyn std::fmt::Display) -> OpenError {
+pub(super) fn damaged(path: &Path, kind: FileKind<'_>, cause: &dyn std::fmt::Display) -> OpenError {
     let hint = format!("it is damaged ({cause}); {}", kind.remedy());
     OpenError::Corrupt { path: path.to_owned(), hint }
 }
@@ -152,21 +158,22 @@ pub(super) fn recovery_error(path: &Path, journal: &Path, error: RecoveryError) 
             OpenError::Io { path: journal.to_owned(), source }
         }
         RecoveryError::Store(redb::Error::Io(source)) => OpenError::Io { path: path.to_owned(), source },
-        RecoveryError::Store(error) => damaged(path, FileKind::Store, &error),
+        RecoveryError::Store(error) => damaged(path, FileKind::STORE, &error),
     }
 }
 
-fn check_signature(path: &Path, kind: FileKind, file: File) -> Result<(), OpenError> {
+fn check_signature(path: &Path, kind: FileKind<'_>, file: File) -> Result<(), OpenError> {
     let mut begin = Vec::with_capacity(SIGNATURE.len());
     let read = file.take(SIGNATURE.len() as u64).read_to_end(&mut begin);
     read.map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+    let is_store = matches!(kind, FileKind::Store { .. });
     let hint = match begin.as_slice() {
         begin if begin == SIGNATURE => return Ok(()),
         // A store file is never empty, so it was truncated: creating a new store could hide a loss.
-        [] if kind == FileKind::Store => {
+        [] if is_store => {
             "it is empty; restore a backup, or remove it to start with an empty store".to_owned()
         }
-        _ if kind == FileKind::Store => {
+        _ if is_store => {
             "it does not begin like a store file; check the path, or move it away to start with an empty store"
                 .to_owned()
         }
@@ -178,7 +185,7 @@ fn check_signature(path: &Path, kind: FileKind, file: File) -> Result<(), OpenEr
 /// Whether the file can be used as it is; `false` if redb has to rebuild its record of free pages first.
 fn check_without_writing(
     path: &Path,
-    kind: FileKind,
+    kind: FileKind<'_>,
     cache_bytes: usize,
     verify: bool,
 ) -> Result<bool, OpenError> {
@@ -194,7 +201,7 @@ fn check_without_writing(
 /// because every commit is written with redb's quick-repair data.
 fn open_without_writing(
     path: &Path,
-    kind: FileKind,
+    kind: FileKind<'_>,
     cache_bytes: usize,
     verify: bool,
 ) -> Result<bool, OpenError> {
@@ -206,7 +213,7 @@ fn open_without_writing(
     if verify { database.check_integrity().map_err(|error| classify(path, kind, error)) } else { Ok(true) }
 }
 
-fn check_format(path: &Path, kind: FileKind, database: &impl ReadableDatabase) -> Result<(), OpenError> {
+fn check_format(path: &Path, kind: FileKind<'_>, database: &impl ReadableDatabase) -> Result<(), OpenError> {
     let read = || -> Result<(u64, Option<Origin>), redb::Error> {
         let transaction = database.begin_read()?;
         let table = match transaction.open_table(META) {
@@ -225,12 +232,12 @@ fn check_format(path: &Path, kind: FileKind, database: &impl ReadableDatabase) -
     let (format, found) = read().map_err(|error| damaged(path, kind, &error))?;
     let misplaced = |hint: &str| OpenError::Corrupt { path: path.to_owned(), hint: hint.to_owned() };
     match (kind, found) {
-        (FileKind::Store, None) => {}
+        (FileKind::Store { .. }, None) => {}
         (FileKind::Replica(origin), Some(found)) if found == origin => {}
         (FileKind::Replica(_), Some(found)) => {
             return Err(OpenError::Foreign { path: path.to_owned(), cluster: found.cluster });
         }
-        (FileKind::Store, Some(_)) => {
+        (FileKind::Store { .. }, Some(_)) => {
             return Err(misplaced("it is the copy of a store on a server; choose another file"));
         }
         (FileKind::Replica(_), None) => {
@@ -238,15 +245,32 @@ fn check_format(path: &Path, kind: FileKind, database: &impl ReadableDatabase) -
         }
     }
     match format {
-        OLDEST_FORMAT..=FORMAT => Ok(()),
+        OLDEST_FORMAT..=FORMAT => {}
         found if found > FORMAT => {
-            Err(OpenError::NewerFormat { path: path.to_owned(), found, supported: FORMAT })
+            return Err(OpenError::NewerFormat { path: path.to_owned(), found, supported: FORMAT });
         }
-        found => Err(damaged(path, kind, &format_args!("format version {found}"))),
+        found => return Err(damaged(path, kind, &format_args!("format version {found}"))),
+    }
+    let FileKind::Store { owner: Some(owner) } = kind else { return Ok(()) };
+    match owner::read(database).map_err(|error| damaged(path, kind, &error))? {
+        Some(found) if found != owner => {
+            Err(OpenError::OtherOwner { path: path.to_owned(), found, expected: owner.to_owned() })
+        }
+        _ => Ok(()),
     }
 }
 
-fn classify(path: &Path, kind: FileKind, error: DatabaseError) -> OpenError {
+/// The owner of a store file that nothing is written to. `None` also if the file cannot be read.
+pub(super) fn recorded_owner(path: &Path) -> Option<String> {
+    let read = || {
+        let file = DryRunFile::of(File::open(path).ok()?).ok()?;
+        let database = Builder::new().create_with_backend(file).ok()?;
+        owner::read(&database).ok()?
+    };
+    catch_panic(read).flatten()
+}
+
+fn classify(path: &Path, kind: FileKind<'_>, error: DatabaseError) -> OpenError {
     match error {
         DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
             OpenError::InUse { path: path.to_owned() }
@@ -263,7 +287,7 @@ fn classify(path: &Path, kind: FileKind, error: DatabaseError) -> OpenError {
 
 /// Creates an empty store in a temporary file, syncs it and renames it to `path`, so that a file at `path` is always
 /// complete, also after a crash. If another process creates `path` first, its file is used.
-fn create(path: &Path, kind: FileKind) -> Result<(), OpenError> {
+fn create(path: &Path, kind: FileKind<'_>) -> Result<(), OpenError> {
     let fail = |source: std::io::Error| OpenError::Io { path: path.to_owned(), source };
     let temporary = temporary_path(path);
     let created = write_empty(&temporary, kind).and_then(|()| {
@@ -289,7 +313,7 @@ fn temporary_path(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn write_empty(path: &Path, kind: FileKind) -> std::io::Result<()> {
+fn write_empty(path: &Path, kind: FileKind<'_>) -> std::io::Result<()> {
     // Values contain secrets, so only the owner may read the file.
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)?;
@@ -303,7 +327,7 @@ fn write_empty(path: &Path, kind: FileKind) -> std::io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-pub(super) fn initialize(database: &Database, kind: FileKind) -> Result<(), redb::Error> {
+pub(super) fn initialize(database: &Database, kind: FileKind<'_>) -> Result<(), redb::Error> {
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     transaction.set_quick_repair(true);
@@ -316,6 +340,9 @@ pub(super) fn initialize(database: &Database, kind: FileKind) -> Result<(), redb
         if let FileKind::Replica(origin) = kind {
             table.insert(meta::CLUSTER, origin.cluster)?;
             table.insert(meta::PART, origin.part)?;
+        }
+        if let FileKind::Store { owner: Some(owner) } = kind {
+            owner::write(&transaction, owner)?;
         }
         transaction.open_table(CURRENT)?;
         transaction.open_table(HISTORY)?;

@@ -118,6 +118,8 @@ impl RedbStore {
     /// Makes the store file `path` of the backup of a whole store. The records keep their revisions; the store is at a later one
     /// ([`restored_revision`]), with everything before it compacted.
     ///
+    /// The file gets `owner` as its owner, if there is one, and replaces no store of another owner.
+    ///
     /// Blocks for the time to write the new file and to read it once more. Memory does not grow with the store; the new store needs
     /// room beside an existing one. `examples/backup_cost.rs` measures both.
     ///
@@ -127,6 +129,7 @@ impl RedbStore {
         path: impl AsRef<Path>,
         mut backup: BackupReader<R>,
         existing: ExistingStore,
+        owner: Option<&str>,
     ) -> Result<RestoreSummary, RestoreError> {
         let path = path.as_ref();
         if let BackupContent::Part { name } = &backup.header().content {
@@ -139,8 +142,15 @@ impl RedbStore {
             }
             ExistingStore::Replace => lock_existing(path)?,
         };
+        let recorded = replaced.as_ref().and_then(|_| open::recorded_owner(path));
+        if let (Some(expected), Some(found)) = (owner, recorded)
+            && expected != found
+        {
+            let (path, expected) = (path.to_owned(), expected.to_owned());
+            return Err(OpenError::OtherOwner { path, found, expected }.into());
+        }
         let temporary = TemporaryFile::beside(path)?;
-        let summary = fill(&temporary.0, &mut backup)?;
+        let summary = fill(&temporary.0, FileKind::Store { owner }, &mut backup)?;
         // No process may open the store by its new name while the journal of its predecessor is there.
         let locked = lock(&temporary.0)?;
         locked.sync_data().map_err(io_error(&temporary.0))?;
@@ -183,7 +193,7 @@ impl RedbStore {
         }
         // Replays the journal if the store was not closed.
         drop(Self::open(path, RedbOptions { cache_bytes: CACHE_BYTES, ..RedbOptions::default() })?);
-        let database = open::open(path, FileKind::Store, CACHE_BYTES, false)?;
+        let database = open::open(path, FileKind::STORE, CACHE_BYTES, false)?;
         add(&database, path, &mut backup, &revisions)
     }
 
@@ -193,7 +203,7 @@ impl RedbStore {
         mut backup: BackupReader<R>,
     ) -> Result<RestoreSummary, RestoreError> {
         let temporary = TemporaryFile::beside(&folder.as_ref().join("backup"))?;
-        fill(&temporary.0, &mut backup)
+        fill(&temporary.0, FileKind::STORE, &mut backup)
     }
 }
 
@@ -228,13 +238,17 @@ fn lock(path: &Path) -> Result<FileBackend, RestoreError> {
 }
 
 /// Writes all records into an empty file, then opens and reads it as a shard does at its start.
-fn fill<R: Read>(path: &Path, backup: &mut BackupReader<R>) -> Result<RestoreSummary, RestoreError> {
+fn fill<R: Read>(
+    path: &Path,
+    kind: FileKind<'_>,
+    backup: &mut BackupReader<R>,
+) -> Result<RestoreSummary, RestoreError> {
     let revision = restored_revision(backup.header().revision, SystemTime::now());
     let file = OpenOptions::new().read(true).write(true).open(path).map_err(io_error(path))?;
-    write_all(file, backup, revision).map_err(storage_error(path))??;
+    write_all(file, kind, backup, revision).map_err(storage_error(path))??;
 
     let records = backup.records();
-    let written = open::open(path, FileKind::Store, CACHE_BYTES, true)?;
+    let written = open::open(path, kind, CACHE_BYTES, true)?;
     let view = View::open(&written).map_err(storage_error(path))?;
     if (view.revision(), view.compacted(), view.counts()) != (revision, revision, (records, 0, 0)) {
         return Err(RestoreError::Unsound { path: path.to_owned() });
@@ -244,12 +258,13 @@ fn fill<R: Read>(path: &Path, backup: &mut BackupReader<R>) -> Result<RestoreSum
 
 fn write_all<R: Read>(
     file: File,
+    kind: FileKind<'_>,
     backup: &mut BackupReader<R>,
     revision: Revision,
 ) -> Result<Result<(), BackupError>, redb::Error> {
     let mut builder = Builder::new();
     let database = builder.set_cache_size(CACHE_BYTES).create_with_backend(FileBackend::new(file)?)?;
-    initialize(&database, FileKind::Store)?;
+    initialize(&database, kind)?;
     let mut transaction = database.begin_write()?;
     transaction.set_durability(Durability::Immediate)?;
     transaction.set_quick_repair(true);

@@ -225,6 +225,29 @@ fn the_file_has_the_documented_layout() {
     assert_eq!(log.get((2, 0)).unwrap().unwrap().value(), (1, &b"a"[..]));
 }
 
+#[test]
+fn a_file_belongs_to_the_first_server_that_opens_it_with_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = RedbOptions::default;
+    let new = directory.path().join("new.redb");
+    RedbStore::open_owned(&new, "shard a", options()).unwrap();
+    let unnamed = directory.path().join("unnamed.redb");
+    with_some_content(&unnamed);
+    assert_eq!(open(&unnamed).unwrap().owner(), None);
+    let crashed = copy_of_open_store(directory.path(), 20);
+    for (path, revision) in [(new, 0), (unnamed, 50), (crashed, 20)] {
+        for _ in 0..2 {
+            let store = RedbStore::open_owned(&path, "shard a", options()).unwrap();
+            assert_eq!((store.owner(), store.revision()), (Some("shard a"), Revision(revision)));
+        }
+        let before = std::fs::read(&path).unwrap();
+        let refused = RedbStore::open_owned(&path, "shard b", options()).unwrap_err().to_string();
+        assert!(refused.ends_with("belongs to \"shard a\", not to \"shard b\""), "{refused}");
+        assert!(before == std::fs::read(&path).unwrap(), "the file has changed");
+        assert_eq!(open(&path).unwrap().owner(), Some("shard a"));
+    }
+}
+
 /// The files of a store that is open, as a crash leaves them behind.
 fn copy_of_open_store(directory: &Path, keys: u64) -> std::path::PathBuf {
     let (path, copy) = (directory.join("store.redb"), directory.join("crashed.redb"));

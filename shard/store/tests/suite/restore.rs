@@ -14,7 +14,7 @@ use crate::contract::backup::{header, own, whole_backup};
 use crate::contract::subject::{delete, put, take};
 
 fn restore(path: &Path, backup: &[u8], existing: ExistingStore) -> Result<RestoreSummary, RestoreError> {
-    RedbStore::restore(path, BackupReader::open(backup)?, existing)
+    RedbStore::restore(path, BackupReader::open(backup)?, existing, None)
 }
 
 fn open(path: &Path) -> Result<RedbStore, OpenError> {
@@ -114,6 +114,36 @@ fn a_crash_before_the_journal_of_the_replaced_store_was_removed_is_no_loss() {
     runtime().block_on(async { put(&store, "b", "later").await });
     let crashed = open(&crashed_copy(directory.path())).unwrap();
     assert_eq!(list_all(&crashed, None), list_all(&store, None));
+}
+
+#[test]
+fn a_restore_replaces_no_store_of_another_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store.redb");
+    let source = MemoryStore::with_seed(1);
+    runtime().block_on(async { put(&source, "a", "from the backup").await });
+    let backup = whole_backup(&source);
+    let restore = |path: &Path, owner: &str| {
+        let reader = BackupReader::open(backup.as_slice()).unwrap();
+        RedbStore::restore(path, reader, ExistingStore::Replace, Some(owner))
+    };
+    restore(&path, "shard a").unwrap();
+    let store = open(&path).unwrap();
+    assert_eq!(store.owner(), Some("shard a"));
+    runtime().block_on(async { put(&store, "b", "later").await });
+    let crashed = crashed_copy(directory.path());
+    drop(store);
+    for path in [&path, &crashed] {
+        let before = std::fs::read(path).unwrap();
+        let refused = restore(path, "shard b").unwrap_err().to_string();
+        assert!(refused.ends_with("belongs to \"shard a\", not to \"shard b\""), "{refused}");
+        assert!(before == std::fs::read(path).unwrap(), "the store has changed");
+        restore(path, "shard a").unwrap();
+    }
+    // A damaged store does not say to which server it belongs.
+    std::fs::write(&path, "no store").unwrap();
+    restore(&path, "shard b").unwrap();
+    assert_eq!(open(&path).unwrap().owner(), Some("shard b"));
 }
 
 #[test]

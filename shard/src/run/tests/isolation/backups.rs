@@ -132,7 +132,7 @@ async fn the_whole_shard(installation: &Installation) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
     let reader = BackupReader::open(&bytes[..]).unwrap();
-    RedbStore::restore(&path, reader, ExistingStore::Refuse).unwrap();
+    RedbStore::restore(&path, reader, ExistingStore::Refuse, None).unwrap();
     let store = RedbStore::open(&path, RedbOptions::default()).unwrap();
     let stored = store.list(&Range::all(), None, None).unwrap().records;
     assert_eq!(stored.len(), found.len());
