@@ -123,7 +123,10 @@ mod imp {
         let hint = match error {
             CopyError::Etcd(error) => return of_etcd(location, error),
             CopyError::Exists { .. } => "name a prefix without keys".to_owned(),
-            CopyError::Incomplete { .. } => format!("empty it with `etcdctl del --prefix {prefix}/`"),
+            CopyError::Incomplete { .. } => format!(
+                "if it runs, wait for its end or name another prefix; if none runs, empty it with `etcdctl del --prefix \
+                 {prefix}/`"
+            ),
             CopyError::Changed => "stop the shard first".to_owned(),
             CopyError::TooLarge { .. } => {
                 "delete that object first, or raise --max-request-bytes of etcd".to_owned()
@@ -144,6 +147,13 @@ mod imp {
                     .to_owned()
             }
             EtcdError::InUse { .. } => "stop the shard first".to_owned(),
+            // The target of a copy has an error of its own.
+            EtcdError::Incomplete { .. } => {
+                "if the copy runs, wait for its end; if it was broken off, name the store that it was made from".to_owned()
+            }
+            EtcdError::NoSpace { .. } => "compact and defragment etcd, then disarm its alarm with `etcdctl alarm disarm`, \
+                                          or raise --quota-backend-bytes"
+                .to_owned(),
             EtcdError::Empty { .. } => format!("correct the prefix {}", location.prefix),
             _ => return EtcdFailure { message: error.to_string(), hint: None },
         };

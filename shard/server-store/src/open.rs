@@ -233,6 +233,12 @@ fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
         EtcdError::Foreign { .. } => {
             "check the address of etcd; if it is right on purpose, remove the local copy, `store.path`"
         }
+        EtcdError::NoSpace { .. } => {
+            "compact and defragment etcd, then disarm its alarm with `etcdctl alarm disarm`, or raise --quota-backend-bytes"
+        }
+        EtcdError::Incomplete { .. } => {
+            "wait until the copy is complete; if none runs, empty the prefix with `etcdctl del --prefix` and copy again"
+        }
         // Errors of copies.
         EtcdError::Empty { .. } | EtcdError::InUse { .. } => "stop the server of the prefix first",
         EtcdError::Occupied { .. } => "give each server a prefix of its own",

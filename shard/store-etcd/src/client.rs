@@ -11,7 +11,7 @@ use etcd_client::{
 };
 use fairlead_store::Revision;
 
-use crate::error::{EtcdError, cause, cause_of, is_denied, message_of};
+use crate::error::{EtcdError, cause, cause_of, is_denied, is_without_space, message_of};
 use crate::options::{EtcdOptions, TlsFiles};
 
 /// Pings on an idle connection. etcd closes connections that ping more often than every 5 s.
@@ -135,6 +135,9 @@ pub(crate) async fn within<T>(
     match tokio::time::timeout(time, request).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) if is_denied(&error) => Err(EtcdError::Denied { reason: message_of(&error) }),
+        Ok(Err(error)) if is_without_space(&error) => {
+            Err(EtcdError::NoSpace { reason: message_of(&error) })
+        }
         Ok(Err(error)) => {
             let cause = cause(format!("{endpoint}: {}", cause_of(&error)));
             Err(EtcdError::Unreachable { cause })

@@ -49,8 +49,8 @@ pub enum CopyError {
         /// The prefix.
         prefix: String,
     },
-    /// A copy into the prefix was broken off, and etcd was lost before it could be removed.
-    #[error("the prefix {prefix} in etcd has a copy that was not completed")]
+    /// Another copy into the prefix runs, or was broken off and could not be removed because etcd was lost.
+    #[error("the prefix {prefix} in etcd is the target of another copy, which runs or was broken off")]
     Incomplete {
         /// The prefix.
         prefix: String,
@@ -113,14 +113,17 @@ impl EtcdStore {
     /// Opens the store of a prefix, whichever server owns it, as the source of a copy. Returns the owner, too.
     ///
     /// # Errors
-    /// [`EtcdError::Empty`] and [`EtcdError::InUse`], besides those of [`open`](Self::open).
+    /// [`EtcdError::Empty`], [`EtcdError::Incomplete`] and [`EtcdError::InUse`], besides those of [`open`](Self::open).
     pub async fn open_source(options: EtcdOptions) -> Result<(Self, String), EtcdError> {
         options.check_source()?;
         let layout = KeyLayout::new(&options.prefix, &options.root);
         let connection = connect(&options, &layout).await?;
-        let Some(OwnerRecord { owner, .. }) = owner::read(&connection, &layout).await? else {
+        let Some(OwnerRecord { owner, content, .. }) = owner::read(&connection, &layout).await? else {
             return Err(EtcdError::Empty { prefix: layout.prefix_name() });
         };
+        if matches!(content, PrefixContent::IncompleteCopy(_)) {
+            return Err(EtcdError::Incomplete { prefix: layout.prefix_name() });
+        }
         if has_leader(&connection, &layout).await? {
             return Err(EtcdError::InUse { prefix: layout.prefix_name() });
         }

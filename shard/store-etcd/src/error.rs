@@ -44,6 +44,18 @@ pub enum EtcdError {
         /// The present owner.
         reason: String,
     },
+    /// The prefix is the target of a copy: the operator waits for its end, or empties the prefix if it was broken off.
+    #[error("the prefix {prefix} in etcd has an incomplete copy, which is being made or was broken off")]
+    Incomplete {
+        /// The prefix.
+        prefix: String,
+    },
+    /// The quota of etcd is used up: the operator makes room and disarms the alarm.
+    #[error("etcd has no space: {reason}")]
+    NoSpace {
+        /// etcd's message.
+        reason: String,
+    },
     /// The prefix, the source of a copy, has no store.
     #[error("the prefix {prefix} in etcd has no store")]
     Empty {
@@ -178,6 +190,12 @@ pub(crate) fn is_denied(error: &Error) -> bool {
         Code::InvalidArgument | Code::FailedPrecondition | Code::Unknown => has_no_access(status.message()),
         _ => false,
     }
+}
+
+/// Whether the quota of etcd is used up. Reads and deletions go on.
+pub(crate) fn is_without_space(error: &Error) -> bool {
+    matches!(error, Error::GRpcStatus(status)
+        if status.code() == Code::ResourceExhausted && status.message().contains("database space exceeded"))
 }
 
 /// Whether a revision of a request has been compacted.

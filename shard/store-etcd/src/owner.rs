@@ -85,8 +85,8 @@ pub(crate) enum IncompleteCopy {
 /// Reads the owner's record, or writes one if the prefix has no keys at all and there is no local copy yet.
 ///
 /// # Errors
-/// [`EtcdError::Occupied`] if the prefix belongs to another owner, or to none but has keys, or has an incomplete copy, or lies below
-/// a prefix with an owner.
+/// [`EtcdError::Occupied`] if the prefix belongs to another owner, or to none but has keys, or lies below a prefix with an owner.
+/// [`EtcdError::Incomplete`] if it is being filled.
 /// [`EtcdError::Foreign`] if it is empty although `copy` exists.
 pub(crate) async fn claim(
     connection: &Connection,
@@ -134,7 +134,7 @@ pub(crate) async fn claim(
         return Err(occupied(format!("belongs to {name:?}, not to {owner:?}")));
     }
     if matches!(content, PrefixContent::IncompleteCopy(_)) && incomplete == IncompleteCopy::Refuse {
-        return Err(occupied("has a copy that was not completed".to_owned()));
+        return Err(EtcdError::Incomplete { prefix: layout.prefix_name() });
     }
     let offset = content.offset();
     let (cluster, revision) = (header.cluster_id(), offset.to_store(header.revision()));

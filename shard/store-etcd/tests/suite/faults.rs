@@ -1,10 +1,11 @@
 //! Failures of an etcd with one member: crashes, compaction beneath the watch, no space, another cluster at the address.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, GetOptions};
-use fairlead_store::{Advance, CommitError, Expect, FollowError, Mutation, Revision, Store};
-use fairlead_store_etcd::EtcdStore;
+use fairlead_store::{Advance, CommitError, Expect, FollowError, MemoryStore, Mutation, Revision, Store};
+use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore};
 
 use crate::backend::runtime;
 use crate::contract::subject::{put, take};
@@ -235,6 +236,12 @@ fn without_space_in_etcd_commits_are_refused_and_reads_and_deletions_go_on() {
         let late = EtcdStore::open(cluster.options()).await.unwrap();
         assert_eq!(value(&late, "small").as_deref(), Some("1"));
         drop(late);
+        // A prefix cannot be claimed or filled.
+        let new = || EtcdOptions { prefix: "/new".to_owned(), ..cluster.options() };
+        let refused = EtcdStore::open(new()).await.unwrap_err();
+        assert_eq!(refused.to_string(), "etcd has no space: etcdserver: mvcc: database space exceeded");
+        let refused = EtcdStore::copy_from(new(), Arc::new(MemoryStore::new())).await.unwrap_err();
+        assert!(matches!(refused, CopyError::Etcd(EtcdError::NoSpace { .. })), "{refused}");
 
         for large in 0..written {
             let delete = Mutation::delete(format!("large-{large}"), Expect::Present);
