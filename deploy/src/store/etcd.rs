@@ -50,7 +50,7 @@ pub(super) use imp::open;
 mod imp {
     use std::time::Duration;
 
-    use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore, Timing, TlsFiles};
+    use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore, EtcdUser, Timing, TlsFiles};
 
     use super::*;
 
@@ -65,7 +65,7 @@ mod imp {
         access: &EtcdAccess,
         folder: &Path,
     ) -> Result<(Arc<dyn Store>, String), EtcdFailure> {
-        let opened = EtcdStore::open_source(options(location, access, folder)?).await;
+        let opened = EtcdStore::open_source(options(location, access, folder)).await;
         let (store, owner) = opened.map_err(|error| of_etcd(location, &error))?;
         Ok((Arc::new(store), owner))
     }
@@ -78,23 +78,17 @@ mod imp {
         source: Arc<dyn Store>,
         folder: &Path,
     ) -> Result<(ContentDigest, Revision), EtcdFailure> {
-        let options = EtcdOptions { owner: owner.to_owned(), ..options(location, access, folder)? };
+        let options = EtcdOptions { owner: owner.to_owned(), ..options(location, access, folder) };
         match EtcdStore::copy_from(options, source).await {
             Ok(summary) => Ok((summary.digest, summary.revision)),
             Err(error) => Err(of_copy(location, &error)),
         }
     }
 
-    fn options(
-        location: &EtcdLocation,
-        access: &EtcdAccess,
-        folder: &Path,
-    ) -> Result<EtcdOptions, EtcdFailure> {
-        let user = match (&access.etcd_user, &access.etcd_password_file) {
-            (Some(user), Some(file)) => Some((user.clone(), password(file)?)),
-            _ => None,
-        };
-        Ok(EtcdOptions {
+    fn options(location: &EtcdLocation, access: &EtcdAccess, folder: &Path) -> EtcdOptions {
+        let user = access.etcd_user.clone().zip(access.etcd_password_file.clone());
+        let user = user.map(|(name, password_file)| EtcdUser { name, password_file });
+        EtcdOptions {
             endpoints: location.endpoints.clone(),
             tls: TlsFiles {
                 authorities: access.etcd_cafile.clone(),
@@ -107,15 +101,7 @@ mod imp {
             view: Some(folder.join("view.redb")),
             timing: Timing { open: PATIENCE, ..Timing::default() },
             ..EtcdOptions::default()
-        })
-    }
-
-    fn password(file: &Path) -> Result<String, EtcdFailure> {
-        let text = std::fs::read_to_string(file).map_err(|error| EtcdFailure {
-            message: format!("{} cannot be read: {error}", file.display()),
-            hint: Some("put the password of the user of etcd into it".to_owned()),
-        })?;
-        Ok(text.lines().next().unwrap_or_default().to_owned())
+        }
     }
 
     fn of_copy(location: &EtcdLocation, error: &CopyError) -> EtcdFailure {

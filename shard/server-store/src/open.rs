@@ -146,7 +146,7 @@ async fn open_etcd(_config: &StoreConfig, _user: StoreUser<'_>) -> Result<Opened
 #[cfg(feature = "etcd")]
 async fn open_etcd(config: &StoreConfig, user: StoreUser<'_>) -> Result<OpenedStore, StoreError> {
     use fairlead_store::ReplicaOptions;
-    use fairlead_store_etcd::{EtcdOptions, TlsFiles};
+    use fairlead_store_etcd::{EtcdOptions, EtcdUser, TlsFiles};
 
     let etcd = &config.etcd;
     let options = EtcdOptions {
@@ -156,7 +156,11 @@ async fn open_etcd(config: &StoreConfig, user: StoreUser<'_>) -> Result<OpenedSt
             certificate: etcd.certificate.as_deref().map(Into::into),
             key: etcd.private_key.as_deref().map(Into::into),
         },
-        user: user_of_etcd(config)?,
+        user: etcd
+            .user
+            .as_ref()
+            .zip(etcd.password_file.as_deref())
+            .map(|(name, file)| EtcdUser { name: name.clone(), password_file: file.into() }),
         prefix: etcd.prefix.clone(),
         root: user.root.to_owned(),
         owner: user.owner.to_owned(),
@@ -206,18 +210,6 @@ fn host_and_process() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let host = host.or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_else(|| "replica".to_owned());
     format!("{}-{}", host.trim(), std::process::id())
-}
-
-/// The user of etcd, with the password from its file.
-#[cfg(feature = "etcd")]
-fn user_of_etcd(config: &StoreConfig) -> Result<Option<(String, String)>, StoreError> {
-    let etcd = &config.etcd;
-    let (Some(user), Some(file)) = (&etcd.user, &etcd.password_file) else { return Ok(None) };
-    let text = std::fs::read_to_string(&**file).map_err(|error| StoreError::Etcd {
-        reason: format!("{} cannot be read: {error}", file.display()),
-        hint: "put the password of the user of etcd into it",
-    })?;
-    Ok(Some((user.clone(), text.lines().next().unwrap_or_default().to_owned())))
 }
 
 #[cfg(feature = "etcd")]

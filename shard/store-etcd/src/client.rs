@@ -42,8 +42,9 @@ impl Connection {
         if endpoint.starts_with("https://") {
             connect = connect.with_tls(tls(&options.tls)?);
         }
-        if let Some((name, password)) = &options.user {
-            connect = connect.with_user(name, password).with_auto_token_refresh(true);
+        if let Some(user) = &options.user {
+            let password = password(&user.password_file)?;
+            connect = connect.with_user(&user.name, password).with_auto_token_refresh(true);
         }
         let connected = Client::connect([endpoint], Some(connect));
         let client = within(options.timing.request, endpoint, connected).await?;
@@ -135,9 +136,7 @@ pub(crate) async fn within<T>(
     match tokio::time::timeout(time, request).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) if is_denied(&error) => Err(EtcdError::Denied { reason: message_of(&error) }),
-        Ok(Err(error)) if is_without_space(&error) => {
-            Err(EtcdError::NoSpace { reason: message_of(&error) })
-        }
+        Ok(Err(error)) if is_without_space(&error) => Err(EtcdError::NoSpace { reason: message_of(&error) }),
         Ok(Err(error)) => {
             let cause = cause(format!("{endpoint}: {}", cause_of(&error)));
             Err(EtcdError::Unreachable { cause })
@@ -160,6 +159,12 @@ fn tls(files: &TlsFiles) -> Result<TlsOptions, EtcdError> {
         options = options.identity(Identity::from_pem(read(certificate)?, read(key)?));
     }
     Ok(options)
+}
+
+fn password(file: &Path) -> Result<String, EtcdError> {
+    let text = String::from_utf8(read(file)?);
+    let text = text.map_err(|_| EtcdError::Options { reason: format!("{} is no text", file.display()) })?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {

@@ -117,7 +117,8 @@ impl Feed {
     /// Keeps the time of the loss while only its cause changes.
     fn publish_loss(&self, error: EtcdError) {
         let is_foreign = matches!(error, EtcdError::Foreign { .. });
-        let loss = Loss { is_foreign, ..Loss::new(error.into_cause()) };
+        let is_denied = matches!(error, EtcdError::Denied { .. });
+        let loss = Loss { is_foreign, is_denied, ..Loss::new(error.into_cause()) };
         self.link.send_modify(|link| match link {
             Link::Lost(known) => {
                 let since = known.since;

@@ -53,5 +53,5 @@ mod view;
 
 pub use copy::{CopyError, CopySummary};
 pub use error::EtcdError;
-pub use options::{EtcdOptions, Timing, TlsFiles};
+pub use options::{EtcdOptions, EtcdUser, Timing, TlsFiles};
 pub use store::EtcdStore;

@@ -27,16 +27,22 @@ pub(crate) struct Loss {
     pub(crate) cause: Cause,
     /// Whether another cluster was found: the store must not count as ready.
     pub(crate) is_foreign: bool,
+    /// Whether etcd does not accept the user.
+    pub(crate) is_denied: bool,
 }
 
 impl Loss {
     pub(crate) fn new(cause: Cause) -> Self {
-        Self { since: Instant::now(), cause, is_foreign: false }
+        Self { since: Instant::now(), cause, is_foreign: false, is_denied: false }
     }
 
     /// The cause as the clients of a server may see it, without the addresses of etcd, which are in the log.
     fn for_clients(&self) -> Cause {
-        cause(if self.is_foreign { FOREIGN } else { "etcd cannot be reached" })
+        cause(match (self.is_foreign, self.is_denied) {
+            (true, _) => FOREIGN,
+            (false, true) => "etcd refuses access",
+            (false, false) => "etcd cannot be reached",
+        })
     }
 }
 

@@ -1,11 +1,11 @@
 //! Opening: owners of prefixes, local copies, TLS and passwords, an etcd that comes late.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use etcd_client::{GetOptions, UserAddOptions};
+use etcd_client::{Client, ConnectOptions, GetOptions, UserAddOptions};
 use fairlead_store::{CommitError, MemoryStore, Mutation, Revision, Store};
-use fairlead_store_etcd::{EtcdError, EtcdOptions, EtcdStore, Timing, TlsFiles};
+use fairlead_store_etcd::{EtcdError, EtcdOptions, EtcdStore, EtcdUser, Timing, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 
 use crate::backend::runtime;
@@ -340,16 +340,20 @@ fn certificates_and_passwords_are_presented_and_required() {
 
         let plain = Cluster::start(1).await;
         // A cluster that knows no users refuses one.
-        let user = Some(("root".to_owned(), "hush".to_owned()));
-        let refused = EtcdStore::open(EtcdOptions { user, ..plain.options() }).await;
+        let user = |name: &str, password: &str| {
+            let password_file = write(&format!("{password}.txt"), format!("{password}\n"));
+            EtcdUser { name: name.to_owned(), password_file }
+        };
+        let root = Some(user("root", "hush"));
+        let refused = EtcdStore::open(EtcdOptions { user: root, ..plain.options() }).await;
         assert!(matches!(refused, Err(EtcdError::Denied { .. })), "{refused:?}");
         let mut client = plain.client(0).await;
         client.user_add("root", "hush", Some(UserAddOptions::new())).await.unwrap();
         client.role_add("root").await.unwrap();
         client.user_grant_role("root", "root").await.unwrap();
         client.auth_enable().await.unwrap();
-        let with_user = |user: Option<(&str, &str)>| EtcdOptions {
-            user: user.map(|(name, password)| (name.to_owned(), password.to_owned())),
+        let with_user = |given: Option<(&str, &str)>| EtcdOptions {
+            user: given.map(|(name, password)| user(name, password)),
             ..plain.options()
         };
         let store = EtcdStore::open(with_user(Some(("root", "hush")))).await.unwrap();
@@ -358,6 +362,43 @@ fn certificates_and_passwords_are_presented_and_required() {
             let refused = EtcdStore::open(with_user(user)).await;
             assert!(matches!(refused, Err(EtcdError::Denied { .. })), "{user:?}: {refused:?}");
         }
+    });
+}
+
+#[test]
+fn a_password_that_is_changed_while_the_store_is_open_is_read_again() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let mut client = cluster.client(0).await;
+        client.role_add("root").await.unwrap();
+        for (user, password) in [("root", "administrator"), ("shard", "old")] {
+            client.user_add(user, password, Some(UserAddOptions::new())).await.unwrap();
+            client.user_grant_role(user, "root").await.unwrap();
+        }
+        client.auth_enable().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let password_file = folder.path().join("password");
+        std::fs::write(&password_file, "old\n").unwrap();
+        let user = EtcdUser { name: "shard".to_owned(), password_file: password_file.clone() };
+        let store = EtcdStore::open(EtcdOptions { user: Some(user), ..cluster.options() }).await.unwrap();
+        put(&store, "a", "old").await;
+
+        let administrator = ConnectOptions::new().with_user("root", "administrator");
+        let mut client = Client::connect([cluster.client_url(0)], Some(administrator)).await.unwrap();
+        client.user_change_password("shard", "new").await.unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        // The heartbeat finds it, and the old password is tried again.
+        while !matches!(
+            store.commit(vec![Mutation::put("a", "refused")]).await,
+            Err(CommitError::Unavailable { cause }) if cause.to_string() == "etcd refuses access"
+        ) {
+            assert!(Instant::now() < deadline, "the old password is still accepted");
+        }
+        std::fs::write(&password_file, "new\n").unwrap();
+        commit_when_available(&store, vec![Mutation::put("a", "new")]).await;
     });
 }
 
