@@ -204,10 +204,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Number of keys that are ready or being processed. Costs a step per group.
+    /// Number of keys that are ready, being processed, or wait for their time, as after a failure. Costs a step per group.
     pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
-        state.ready.len() + state.bulk.len() + state.processing.len()
+        state.ready.len() + state.bulk.len() + state.processing.len() + state.due.len()
     }
 }
 

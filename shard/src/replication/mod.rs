@@ -5,6 +5,7 @@
 //! missed. Equal replicas are not written.
 
 mod marks;
+mod pending;
 mod plan;
 mod publishers;
 mod reasons;
@@ -25,10 +26,11 @@ use fairlead_client::{Client, ClientError};
 use fairlead_names::ResourceName;
 use fairlead_process::{Metrics, MetricsError, Shutdown, Status};
 use futures_util::future::{join, join_all, join4};
-use prometheus::{IntCounterVec, IntGauge};
+use prometheus::IntCounterVec;
 use serde_json::Value;
 
 use self::marks::Marks;
+use self::pending::PendingGauge;
 use self::publishers::{PUBLISHED, publishers, publishes};
 use self::sources::{Source, sources};
 use crate::controller_runtime::{Controller, Queue, ReconcileOutcome, drive, feed};
@@ -69,7 +71,7 @@ type Key = (usize, ObjectLocation);
 pub(crate) struct ReplicationMetrics {
     writes: IntCounterVec,
     failures: IntCounterVec,
-    pending: IntGauge,
+    pending: PendingGauge,
 }
 
 impl ReplicationMetrics {
@@ -89,10 +91,7 @@ impl ReplicationMetrics {
                 "Writes to the cache server that failed and are retried.",
                 &["resource"],
             )?,
-            pending: metrics.gauge(
-                "fairlead_replication_pending",
-                "Objects that are queued for a comparison or a write.",
-            )?,
+            pending: PendingGauge::new(metrics)?,
         })
     }
 }
@@ -115,13 +114,15 @@ impl Replication {
         for replicated in &resources {
             metrics.failures.with_label_values(&[&*replicated.source.resource.name.to_string()]);
         }
+        let queue = Arc::new(Queue::new());
+        metrics.pending.follow(&queue);
         let replicator = Arc::new(Replicator {
             shard: shard.to_owned(),
             objects,
             hub,
             client,
             resources,
-            queue: Arc::new(Queue::new()),
+            queue,
             metrics: metrics.clone(),
         });
         Self { replicator, marks }
@@ -301,7 +302,6 @@ impl Controller for Replicator {
 
     async fn reconcile(&self, key: &Key) -> Result<ReconcileOutcome, Status> {
         let (index, location) = key;
-        self.metrics.pending.set(i64::try_from(self.queue.len()).unwrap_or(i64::MAX));
         let replicated = &self.resources[*index];
         // Nothing can be compared before the first list, which adds all keys again.
         let Some(known) = replicated.replicas.get(location) else { return Ok(ReconcileOutcome::Done) };

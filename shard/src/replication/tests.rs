@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_apiserver::Scope;
 use fairlead_apiserver::hub::{Hub, HubOptions};
@@ -117,6 +118,14 @@ impl Shard {
         self.running = Some((shutdown, running, metrics));
     }
 
+    /// The objects that wait for replication, by its gauge.
+    fn pending(&self) -> u64 {
+        let (.., metrics) = self.running.as_ref().unwrap();
+        let text = String::from_utf8(metrics.text().unwrap().to_vec()).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("fairlead_replication_pending "));
+        line.unwrap().parse().unwrap()
+    }
+
     /// Stops the replication after its running writes; returns the number of writes by verb.
     async fn stop(&mut self) -> BTreeMap<String, u64> {
         let (shutdown, running, metrics) = self.running.take().unwrap();
@@ -201,6 +210,14 @@ async fn replicas_follow_their_origins() {
         annotations["cache.kcp.io/original-resource-version"],
         shard.version(Kind::Export, "root", "before")
     );
+
+    // The gauge ends at 0, which tells that everything is in the cache.
+    let ended = async {
+        while shard.pending() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("objects wait for ever");
 
     shard.put(Kind::Type, "org", "new", json!({"spec": {"n": 1}})).await;
     cache.until("a new type", |all| all.contains_key("workspacetypes/s1/org/new")).await;
