@@ -78,6 +78,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("the store cannot be opened")]
     Store(#[source] StoreError),
+    /// The store has failed while the process was running.
+    #[error("the store has failed")]
+    StoreFailed(#[source] StoreError),
     /// The store cannot be prepared.
     #[error("the store cannot be prepared")]
     Prepare(#[source] Status),
@@ -104,7 +107,7 @@ impl FatalError for StartError {
             Self::Store(StoreError::File(OpenError::InUse { .. })) => {
                 Some("is another cache server running?".to_owned())
             }
-            Self::Store(error) => error.hint(),
+            Self::Store(error) | Self::StoreFailed(error) => error.hint(),
             Self::Files(_) | Self::Prepare(_) => None,
         }
     }
@@ -170,12 +173,13 @@ async fn serve_until_signal(config: CacheConfig) -> Result<(), StartError> {
     tasks.spawn("leadership", leadership.run(shutdown.clone()));
     let every = settings.compaction_interval.get();
     let retained = RetainedRevisions::default();
-    tasks.spawn_fallible("compaction", serve::compact_periodically(store, every, retained, shutdown));
+    tasks.spawn_fallible("compaction", serve::compact_periodically(store, every, retained, shutdown.clone()));
     tasks.spawn_fallible("listener", cache.run(bound, options));
     tracing::info!(%address, "serving");
     // Concurrent with the supervisor, because a second signal must be handled until the process exits.
+    let running = async { tasks.supervise().await.map_err(StartError::from) };
     let outcome = tokio::select! {
-        outcome = tasks.supervise() => outcome.map_err(StartError::from),
+        outcome = opened.run_until_failure(&shutdown, running, StartError::StoreFailed) => outcome,
         never = handled => match never {},
     };
     opened.close().await;

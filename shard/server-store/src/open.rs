@@ -3,14 +3,19 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::path::PathBuf;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairlead_config::StoreConfig;
 use fairlead_process::{FatalError, Shutdown};
 use fairlead_store::{Election, OpenError, RedbOptions, RedbStore, Store};
 #[cfg(feature = "etcd")]
 use fairlead_store_etcd::EtcdStore;
+
+/// How long the tasks of a process may take to end after its store has failed. They resign, and write what they have for the audit
+/// log; requests are refused meanwhile.
+const END_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// An open store.
 pub enum OpenedStore {
@@ -113,6 +118,48 @@ impl OpenedStore {
         }
     }
 
+    /// Runs a process on the store. Begins its shutdown when the local copy of etcd has failed: then every request fails, while
+    /// other replicas and the same one after a restart serve again. A file goes on with reads, so it never ends the process.
+    ///
+    /// # Errors
+    /// That of `running`; that which `error_of` makes of the [`StoreError`] when the local copy has failed.
+    pub async fn run_until_failure<E>(
+        &self,
+        shutdown: &Shutdown,
+        running: impl Future<Output = Result<(), E>>,
+        error_of: impl FnOnce(StoreError) -> E,
+    ) -> Result<(), E> {
+        let mut running = pin!(running);
+        let failure = tokio::select! {
+            outcome = running.as_mut() => {
+                // The process may have failed because of the copy.
+                let failure = outcome.is_err().then(|| self.failure()).flatten();
+                return failure.map_or(outcome, |failure| Err(error_of(failure)));
+            }
+            failure = self.failed() => failure,
+        };
+        shutdown.begin_now();
+        // Tasks that still run then end with the process.
+        let _ = tokio::time::timeout(END_AFTER_FAILURE, running).await;
+        Err(error_of(failure))
+    }
+
+    async fn failed(&self) -> StoreError {
+        match self {
+            Self::File(_) => std::future::pending().await,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => etcd_error(&store.failed().await),
+        }
+    }
+
+    fn failure(&self) -> Option<StoreError> {
+        match self {
+            Self::File(_) => None,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => store.failure().as_ref().map(etcd_error),
+        }
+    }
+
     /// Closes the store, although others may still hold it.
     pub async fn close(&self) {
         match self {
@@ -177,9 +224,7 @@ async fn open_etcd(config: &StoreConfig, user: StoreUser<'_>) -> Result<OpenedSt
         },
         ..EtcdOptions::default()
     };
-    let store = EtcdStore::open(options)
-        .await
-        .map_err(|error| StoreError::Etcd { hint: hint(&error), reason: error.to_string() })?;
+    let store = EtcdStore::open(options).await.map_err(|error| etcd_error(&error))?;
     Ok(OpenedStore::Etcd(Arc::new(store)))
 }
 
@@ -213,6 +258,11 @@ fn host_and_process() -> String {
 }
 
 #[cfg(feature = "etcd")]
+fn etcd_error(error: &fairlead_store_etcd::EtcdError) -> StoreError {
+    StoreError::Etcd { hint: hint(error), reason: error.to_string() }
+}
+
+#[cfg(feature = "etcd")]
 fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
     use fairlead_store_etcd::EtcdError;
     match error {
@@ -235,8 +285,13 @@ fn hint(error: &fairlead_store_etcd::EtcdError) -> &'static str {
         EtcdError::Empty { .. } | EtcdError::InUse { .. } => "stop the server of the prefix first",
         EtcdError::Occupied { .. } => "give each server a prefix of its own",
         EtcdError::View(error) => view_hint(error),
+        EtcdError::ViewFailed { .. } => ROOM_HINT,
     }
 }
+
+/// The remedy for a disk without room.
+#[cfg(feature = "etcd")]
+const ROOM_HINT: &str = "make room on its disk, or name a file on another one in `store.path`; etcd has everything, so nothing is lost";
 
 /// The remedy for a file that cannot be the local copy. It may only say that the file may be removed where the file is known to be
 /// a copy: the path may name the store of another server.
@@ -257,8 +312,16 @@ fn view_hint(error: &OpenError) -> &'static str {
         OpenError::Foreign { .. } => {
             "check the address of etcd; if it is right on purpose, remove the local copy, `store.path`"
         }
+        OpenError::Io { source, .. } if is_full(source) => ROOM_HINT,
         OpenError::Io { .. } => "name a file in `store.path` that the server may create, read and write",
     }
+}
+
+/// Whether there is no room: on the disk, in the quota of the user, or below the limit of a file's size.
+#[cfg(feature = "etcd")]
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
 #[cfg(test)]
@@ -312,7 +375,9 @@ mod tests {
         let corrupt = OpenError::Corrupt { path: path(), hint: "it is a store of its own".to_owned() };
         let newer = OpenError::NewerFormat { path: path(), found: 2, supported: 1 };
         let io = OpenError::Io { path: path(), source: std::io::ErrorKind::IsADirectory.into() };
+        let full = OpenError::Io { path: path(), source: std::io::ErrorKind::StorageFull.into() };
         for (error, expected, removes) in [
+            (full, "make room on its disk", false),
             (corrupt, "another file in `store.path`", false),
             (newer, "run the version that wrote it", false),
             (OpenError::InUse { path: path() }, "stop the process that uses the file", false),

@@ -243,8 +243,12 @@ pub async fn run(config: ShardConfig) -> Result<(), ShardError> {
         }
     };
     let supervised = tasks.clone();
+    let running = async {
+        started.await?;
+        Ok(supervised.supervise().await?)
+    };
     let outcome = tokio::select! {
-        outcome = async { started.await?; Ok(supervised.supervise().await?) } => outcome,
+        outcome = opened.run_until_failure(&shutdown, running, ShardError::Store) => outcome,
         never = handled => match never {},
     };
     opened.close().await;

@@ -142,7 +142,7 @@ impl Committer {
         match &*self.link.borrow() {
             Link::Connected { connection, .. } => stats.connected = Some(connection.endpoint().to_string()),
             Link::Lost(loss) => stats.disconnected = loss.since.elapsed(),
-            Link::Closed => {}
+            Link::Failed { .. } => {}
         }
         stats.connections = self.progress.connections();
         stats.reloads = self.progress.reloads();

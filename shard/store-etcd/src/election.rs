@@ -171,10 +171,7 @@ impl Election for EtcdElection {
 
     async fn resign(&self, term: &Term) {
         term.end(TermEnd::Resigned);
-        let patience = self.options.timing.patience;
-        let mut link = self.link.clone();
-        let connected = connected(&mut link, None, patience, Instant::now() + patience).await;
-        let Ok((connection, _)) = connected else { return };
+        let Some(connection) = self.last_connection().await else { return };
         let key = self.layout.leader();
         let at = self.claim.offset.to_etcd(term.revision());
         let is_own = Compare::mod_revision(key.clone(), CompareOp::Equal, at);
@@ -195,8 +192,18 @@ impl EtcdElection {
         self.leader.0.borrow().value.as_deref().is_some_and(|value| value != &*self.value)
     }
 
+    /// The connection, once there is one. A copy that has failed needs none any more to resign.
+    async fn last_connection(&self) -> Option<Arc<Connection>> {
+        let patience = self.options.timing.patience;
+        let mut link = self.link.clone();
+        match connected(&mut link, None, patience, Instant::now() + patience).await {
+            Ok((connection, _)) => Some(connection),
+            Err(_) => link.borrow().connection(),
+        }
+    }
+
     fn is_closed(&self) -> bool {
-        self.link.has_changed().is_err() || matches!(&*self.link.borrow(), Link::Closed)
+        self.link.has_changed().is_err() || matches!(&*self.link.borrow(), Link::Failed { .. })
     }
 
     /// Creates the leader's key, or takes over that of a lost term of this replica whose lease has not expired yet.
@@ -262,8 +269,8 @@ impl EtcdElection {
         if let Some(lost) = lost {
             term.end(TermEnd::Lost(lost));
         }
-        let link = self.link.borrow().clone();
-        if let Link::Connected { connection, .. } = link {
+        let connection = self.link.borrow().connection();
+        if let Some(connection) = connection {
             revoke(&connection, &lease).await;
         }
     }

@@ -1,5 +1,6 @@
 //! Errors of opening, and the meaning of etcd's errors for a request.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use etcd_client::Error;
@@ -71,6 +72,15 @@ pub enum EtcdError {
     /// The file of the local copy cannot be used.
     #[error(transparent)]
     View(Arc<OpenError>),
+    /// The local copy cannot be written, as on a full disk. Nothing is lost, because etcd has everything. The operator makes
+    /// room, and the store is opened again.
+    #[error("the local copy {} cannot be written: {cause}", path.display())]
+    ViewFailed {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        cause: Cause,
+    },
 }
 
 impl From<OpenError> for EtcdError {

@@ -29,7 +29,7 @@ use crate::offset::Offset;
 use crate::options::EtcdOptions;
 use crate::owner::Claim;
 use crate::progress::{Progress, Read};
-use crate::view::Command;
+use crate::view::{Command, ViewFailure};
 
 /// The pauses after every endpoint has failed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -41,6 +41,7 @@ pub(crate) struct Feed {
     pub(crate) layout: Arc<KeyLayout>,
     pub(crate) claim: Arc<Claim>,
     pub(crate) view: mpsc::Sender<Command>,
+    pub(crate) view_failure: ViewFailure,
     pub(crate) link: watch::Sender<Link>,
     pub(crate) leader: LeaderKeyState,
     pub(crate) progress: Arc<Progress>,
@@ -95,8 +96,15 @@ impl Feed {
         let mut pause = SHORTEST_PAUSE;
         let mut failures = 0;
         loop {
-            let SessionEnd::Etcd(error) = self.session().await else {
-                self.link.send_replace(Link::Closed);
+            let failure = self.view_failure.clone();
+            let end = tokio::select! {
+                end = self.session() => end,
+                _ = failure.wait() => SessionEnd::View,
+            };
+            let SessionEnd::Etcd(error) = end else {
+                // A session can find that the thread has ended before the failure is known.
+                failure.wait().await;
+                self.link.send_modify(|link| *link = Link::Failed { connection: link.connection() });
                 return;
             };
             let endpoints = self.options.endpoints.len().max(1);

@@ -16,8 +16,8 @@ pub(crate) enum Link {
     Connected { connection: Arc<Connection>, number: u64 },
     /// There is no connection.
     Lost(Loss),
-    /// The store is closed, or its copy has failed.
-    Closed,
+    /// The local copy has failed. The connection still serves to resign.
+    Failed { connection: Option<Arc<Connection>> },
 }
 
 /// The loss of the connection.
@@ -29,6 +29,17 @@ pub(crate) struct Loss {
     pub(crate) is_foreign: bool,
     /// Whether etcd does not accept the user.
     pub(crate) is_denied: bool,
+}
+
+impl Link {
+    /// The connection, also after a failure of the local copy.
+    pub(crate) fn connection(&self) -> Option<Arc<Connection>> {
+        match self {
+            Self::Connected { connection, .. } => Some(connection.clone()),
+            Self::Failed { connection } => connection.clone(),
+            Self::Lost(_) => None,
+        }
+    }
 }
 
 impl Loss {
@@ -75,7 +86,7 @@ pub(crate) async fn connected(
                 last = loss.for_clients();
                 deadline.min(loss.since + patience)
             }
-            Link::Closed => return Err(cause("the store is closed")),
+            Link::Failed { .. } => return Err(cause("the local copy of etcd has failed")),
         };
         if Instant::now() >= until {
             return Err(last);

@@ -95,6 +95,7 @@ impl EtcdStore {
             layout: layout.clone(),
             claim: claim.clone(),
             view: view.clone(),
+            view_failure: view_failure.clone(),
             link,
             leader,
             progress: progress.clone(),
@@ -108,14 +109,24 @@ impl EtcdStore {
         let committer =
             Committer { options, layout, claim, replica, link: connection, view_failure, progress, counters };
         let store = Self { committer: Arc::new(committer), view, feed, election };
-        match store.first_connection(deadline).await {
-            Ok(()) => Ok(store),
-            // The error of the session says what the operator can do.
-            Err(cause) => match cause.downcast_ref::<EtcdError>() {
-                Some(error) => Err(error.clone()),
-                None => Err(EtcdError::Unreachable { cause }),
-            },
-        }
+        store.first_connection(deadline).await?;
+        Ok(store)
+    }
+
+    /// Returns when the local copy has failed, as on a full disk. Reads and commits are refused from then on, and followers end;
+    /// only a resignation is still sent to etcd. The store must be closed and opened again.
+    pub async fn failed(&self) -> EtcdError {
+        self.view_error(self.committer.view_failure.wait().await)
+    }
+
+    /// The error with which the local copy has failed, if it has.
+    pub fn failure(&self) -> Option<EtcdError> {
+        self.committer.view_failure.get().map(|cause| self.view_error(cause))
+    }
+
+    fn view_error(&self, cause: &Cause) -> EtcdError {
+        let path = self.committer.options.view.clone().unwrap_or_else(|| "memory".into());
+        EtcdError::ViewFailed { path, cause: cause.clone() }
     }
 
     /// The election of the replica that leads, among all stores that are open on this prefix.
@@ -125,18 +136,22 @@ impl EtcdStore {
 
     /// Waits for the first connection, before which the copy is filled, however long that takes. Gives up with the first failure
     /// after `deadline`.
-    async fn first_connection(&self, deadline: Instant) -> Result<(), Cause> {
+    async fn first_connection(&self, deadline: Instant) -> Result<(), EtcdError> {
         let mut link = self.committer.link.clone();
         loop {
             let failure = match &*link.borrow_and_update() {
                 Link::Connected { .. } => return Ok(()),
                 Link::Lost(loss) => loss.cause.clone(),
-                Link::Closed => return Err(cause("the local copy cannot be written")),
+                Link::Failed { .. } => return Err(self.failed().await),
             };
             if Instant::now() >= deadline {
-                return Err(failure);
+                // The error of the session says what the operator can do.
+                let error = failure.downcast_ref::<EtcdError>().cloned();
+                return Err(error.unwrap_or(EtcdError::Unreachable { cause: failure }));
             }
-            link.changed().await.map_err(|_| cause("the store is closed"))?;
+            if link.changed().await.is_err() {
+                return Err(EtcdError::Unreachable { cause: cause("the store is closed") });
+            }
         }
     }
 

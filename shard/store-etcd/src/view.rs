@@ -1,10 +1,13 @@
 //! The thread that writes the local copy.
 
-use std::sync::{Arc, OnceLock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use fairlead_store::{Cause, Record, ReplicaWriter, ReplicatedCommit, Revision};
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{SetOnce, mpsc, oneshot};
+
+use crate::error::cause;
 
 /// Responses of the watch that may wait for the thread.
 pub(crate) const QUEUE: usize = 64;
@@ -36,15 +39,16 @@ pub(crate) enum Page {
     End(Revision),
 }
 
-/// The first failure of the thread. The medium of the copy has failed, and the process must be started again.
-pub(crate) type ViewFailure = Arc<OnceLock<Cause>>;
+/// The failure that has ended the thread: the medium of the copy has failed or is full, and the store must be opened again.
+pub(crate) type ViewFailure = Arc<SetOnce<Cause>>;
 
 /// Starts the thread. It ends with [`Command::Close`], when all senders are dropped, or after a failure.
 pub(crate) fn start(writer: ReplicaWriter, failure: ViewFailure) -> std::io::Result<mpsc::Sender<Command>> {
     let (queue, commands) = mpsc::channel(QUEUE);
     let thread = Thread { writer, compacting: Vec::new() };
     std::thread::Builder::new().name("etcd-view".to_owned()).spawn(move || {
-        if let Err(cause) = thread.run(commands) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| thread.run(commands)));
+        if let Err(cause) = outcome.unwrap_or_else(|_| Err(cause("its thread has panicked"))) {
             tracing::error!(error = %cause, "the local copy of etcd has failed");
             // Only this thread sets it.
             drop(failure.set(cause));

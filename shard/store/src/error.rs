@@ -91,6 +91,9 @@ pub enum ReadError {
     /// The medium failed. A retry rarely helps.
     #[error("reading the store failed: {0}")]
     Io(Cause),
+    /// The medium failed before, or the store was closed. Only a store that is opened again can be read.
+    #[error("the store cannot be read until it is opened again: {0}")]
+    Unavailable(Cause),
     /// The store contains data that it never wrote: the medium failed, or there is a bug. A retry does not help.
     #[error("the store is damaged: {0}")]
     Corrupt(Cause),

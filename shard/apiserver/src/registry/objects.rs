@@ -221,6 +221,8 @@ pub(crate) fn read_status(error: &ReadError) -> Status {
             Status::expired(format!("the requested history is gone; the oldest revision is {oldest}"))
         }
         ReadError::Future { current } => Status::internal(format!("the store is only at revision {current}")),
+        // Another replica can serve it, or this one after it has been started again.
+        ReadError::Unavailable(_) => Status::service_unavailable("the store is not available", 1),
         ReadError::Io(cause) | ReadError::Corrupt(cause) => Status::internal(cause),
     }
 }

@@ -1,4 +1,4 @@
-//! The redb backend on a disk that fails and loses power: any operation may fail, and each sector that was written but
+//! The redb backend and its copies on a disk that fails and loses power: any operation may fail, and each sector that was written but
 //! not synced may or may not survive. The disk has two files, the store and its journal.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +12,15 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redb::{Builder, Database, StorageBackend};
 
+use super::full_disk::is_full;
 use super::intake::Intake;
 use super::journal::JournalFile;
 use super::open::{FileKind, initialize};
+use super::replica::{Replica, ReplicaOptions, ReplicaWriter, ReplicatedCommit};
 use super::store_file::StoreFile;
 use super::writer::MAX_TRANSACTIONS;
 use super::{RedbOptions, RedbStore};
-use crate::{CommitError, CompactError, FollowError, Mutation, Range, Revision, Store};
+use crate::{CommitError, CompactError, FollowError, Mutation, Range, ReadError, Revision, Store};
 
 const SECTOR: usize = 512;
 /// The unit in which the disk gives room to files.
@@ -254,6 +256,59 @@ async fn refuse_after_a_failed_sync(disk: &Disk, store: &RedbStore, kind: ErrorK
         let end = follower.next().await;
         assert!(matches!(end, Err(FollowError::Closed)), "{end:?}");
     }
+}
+
+#[test]
+fn a_copy_on_a_full_disk_cannot_be_used_until_it_is_opened_again() {
+    let mut refused = 0;
+    for room in (0..=2_400).step_by(400) {
+        for limit in [Limit::Disk, Limit::File] {
+            let case = format!("{limit:?} with {room} KiB");
+            let disk = Disk::formatted();
+            disk.limit(limit, room << 10);
+            let (replica, mut writer) = open_copy(&disk);
+            let (end, failure) = (1..)
+                .find_map(|revision| {
+                    let written = writer.apply(vec![replicated(revision)]).and_then(|()| writer.checkpoint());
+                    written.err().map(|failure| (revision, failure))
+                })
+                .unwrap();
+            let system = failure.downcast_ref::<Error>();
+            assert!(system.is_some_and(is_full), "{case}: the error of the system, but {failure}");
+            drop(writer);
+            // Some pages are in memory.
+            for revision in 1..end {
+                match replica.get(revision.to_string().as_bytes()) {
+                    Ok(record) => assert_eq!(record.unwrap().modified, Revision(revision), "{case}"),
+                    Err(ReadError::Unavailable(_)) => refused += 1,
+                    Err(error) => panic!("{case}: {error}"),
+                }
+            }
+
+            // With room it goes on after its last checkpoint.
+            let disk = disk.after_power_cut(end);
+            let (replica, mut writer) = open_copy(&disk);
+            assert!(writer.position().0 + 1 >= end, "{case}: {} of {end}", writer.position());
+            writer.apply((1..=end).map(replicated).collect()).unwrap();
+            writer.checkpoint().unwrap();
+            for revision in 1..=end {
+                let record = replica.get(revision.to_string().as_bytes()).unwrap().unwrap();
+                assert_eq!(record.modified, Revision(revision), "{case}");
+            }
+        }
+    }
+    assert!(refused > 0, "a page that is not in memory cannot be read");
+}
+
+/// A commit of the source of a copy, which writes a key of its own.
+fn replicated(revision: u64) -> ReplicatedCommit {
+    let key = format!("{revision:0200}");
+    let changes = vec![(revision.to_string().into(), Some(content(&key).into()))];
+    ReplicatedCommit { revision: Revision(revision), changes }
+}
+
+fn open_copy(disk: &Disk) -> (Replica, ReplicaWriter) {
+    ReplicaWriter::start(open(disk).unwrap(), None, ReplicaOptions::default()).unwrap()
 }
 
 /// The value of a key, which cannot be compressed.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use redb::{ReadableTable, TableDefinition};
 
-use crate::error::{Cause, ReadError};
+use crate::error::ReadError;
 
 /// The newest format that this code reads, and the one that it writes. Files of format 1 have no journal, those of format 2 no
 /// [compressed](super::packing) values.
@@ -107,7 +107,11 @@ pub(super) fn corrupt(detail: String) -> ReadError {
 /// Maps an error of redb to a [`ReadError`].
 pub(super) fn read_error(error: impl Into<redb::Error>) -> ReadError {
     let error: redb::Error = error.into();
-    let damaged = matches!(error, redb::Error::Corrupted(_));
-    let cause: Cause = Arc::new(error);
-    if damaged { ReadError::Corrupt(cause) } else { ReadError::Io(cause) }
+    let read_error = match error {
+        redb::Error::Corrupted(_) => ReadError::Corrupt,
+        // A write has failed.
+        redb::Error::PreviousIo | redb::Error::DatabaseClosed => ReadError::Unavailable,
+        _ => ReadError::Io,
+    };
+    read_error(Arc::new(error))
 }

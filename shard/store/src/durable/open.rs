@@ -323,7 +323,10 @@ fn write_empty(path: &Path, kind: FileKind<'_>) -> std::io::Result<()> {
         database.close()?;
         Ok(())
     };
-    write().map_err(std::io::Error::other)?;
+    write().map_err(|error| match error {
+        redb::Error::Io(error) => error,
+        error => std::io::Error::other(error),
+    })?;
     File::open(path)?.sync_all()
 }
 

@@ -130,7 +130,8 @@ impl Replica {
 }
 
 /// The writer of a replica. Its methods block for the time of a transaction in memory, and for that of a durable one at a
-/// checkpoint. After an error the writer must not be used any more; the file is still sound.
+/// checkpoint. After an error the writer must not be used any more, and reads get [`ReadError::Unavailable`]; the file is still
+/// sound.
 pub struct ReplicaWriter {
     database: Database,
     shared: Arc<Shared>,
@@ -168,9 +169,18 @@ impl ReplicaWriter {
         };
         let at = path.unwrap_or(Path::new("memory"));
         let damaged = |error: redb::Error| open::damaged(at, FileKind::Replica(origin), &error);
-        let view = View::open(&database).map_err(damaged)?;
+        Self::start(database, path, options).map_err(damaged)
+    }
+
+    /// The replica in an open database.
+    pub(super) fn start(
+        database: Database,
+        path: Option<&Path>,
+        options: ReplicaOptions,
+    ) -> Result<(Replica, Self), redb::Error> {
+        let view = View::open(&database)?;
         let (revision, compacted) = (view.revision(), view.compacted());
-        let position = read_position(&database).map_err(damaged)?.max(revision);
+        let position = read_position(&database)?.max(revision);
         let has_rows_to_sweep = view.has_rows_to_sweep().unwrap_or(true);
         let shared = Arc::new(Shared {
             view: RwLock::new(Arc::new(view)),
@@ -419,5 +429,9 @@ fn in_memory(origin: Origin, cache_bytes: usize) -> Result<Database, OpenError> 
 }
 
 fn cause(error: redb::Error) -> Cause {
-    Arc::new(error)
+    match error {
+        // Its message is all that the operator needs.
+        redb::Error::Io(error) => Arc::new(error),
+        error => Arc::new(error),
+    }
 }
