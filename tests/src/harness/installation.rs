@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 use fairlead_certs::{CertificateFiles, Client as Role, Kubeconfig, Server};
 use fairlead_client::{Client, Credentials};
@@ -134,6 +135,27 @@ impl Installation {
     /// Starts a server that was killed; it is not ready yet.
     pub async fn restart(&mut self, name: &str) -> Result<(), HarnessError> {
         self.process(name)?.restart().await
+    }
+
+    /// Starts a server whose files have a limit, as [`Program::with_file_limit`]; it is not ready yet. Ends it before, if it runs. The
+    /// next restart has no limit.
+    pub async fn restart_with_file_limit(&mut self, name: &str, blocks: &str) -> Result<(), HarnessError> {
+        let process = self.process(name)?;
+        let unlimited = process.program().clone();
+        process.set_program(unlimited.clone().with_file_limit(blocks));
+        process.restart().await?;
+        process.set_program(unlimited);
+        Ok(())
+    }
+
+    /// Limits the files of a running server, which was started with a limit, to a size in bytes.
+    pub fn limit_files(&mut self, name: &str, bytes: u64) -> Result<(), HarnessError> {
+        self.process(name)?.limit_files(Some(bytes))
+    }
+
+    /// Waits until a server ends by itself.
+    pub async fn until_end(&mut self, name: &str) -> Result<ExitStatus, HarnessError> {
+        self.process(name)?.until_end().await
     }
 
     /// The next [`restart`](Self::restart) of a server runs the program of the build in a folder.

@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use fairlead_client::{Client, ClientError};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -103,6 +103,13 @@ impl Program {
     pub fn with_lifeline(mut self) -> Self {
         self.has_lifeline = true;
         self
+    }
+
+    /// The same with a limit for the size of every file, in blocks of the shell's `ulimit -f` (512 or 1,024 bytes), or `unlimited`. A
+    /// write beyond it fails, as on a full disk. The signal that reports it (setrlimit(2)) is ignored, as a disk has none.
+    pub fn with_file_limit(self, blocks: &str) -> Self {
+        const LIMITED: &str = "trap '' XFSZ; ulimit -S -f \"$0\"; exec \"$@\"";
+        self.run_by("/bin/sh".into(), ["-c", LIMITED, blocks])
     }
 
     /// Starts the program. Needs a tokio runtime.
@@ -205,6 +212,25 @@ impl Process {
             what: format!("sending a signal to {}", self.program.name),
             source: error.into(),
         })
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn until_end(&mut self) -> Result<ExitStatus, HarnessError> {
+        match timeout(TIMEOUT, self.child.wait()).await {
+            Ok(status) => status.map_err(HarnessError::system("waiting for the end of a process")),
+            Err(_) => {
+                let (name, log) = (self.program.name.clone(), self.log_tail());
+                Err(HarnessError::NotReady { name, last: "it does not end".to_owned(), log })
+            }
+        }
+    }
+
+    /// Sets the limit for the size of a file, in bytes, of the running process, which must have [`Program::with_file_limit`].
+    pub fn limit_files(&self, bytes: Option<u64>) -> Result<(), HarnessError> {
+        let pid = i32::try_from(self.id).ok().and_then(Pid::from_raw);
+        prlimit(pid, Resource::Fsize, Rlimit { current: bytes, maximum: None })
+            .map(drop)
+            .map_err(|error| HarnessError::system("setting the limit of files")(error.into()))
     }
 
     /// Starts the same program again, after its end.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use fairlead_certs::Client as Role;
 use fairlead_client::{Client, Credentials};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use super::{HarnessError, Pki, Process, Program, TestStore, free_port, shared_etcd};
 
@@ -175,23 +174,14 @@ impl Shard {
     /// The next start has a limit for the size of every file, in blocks of the shell's `ulimit -f` (512 or 1,024 bytes).
     /// A write beyond it fails, as on a full disk. The signal that reports it (setrlimit(2)) is ignored, as a disk has none.
     pub fn limit_files(&mut self, blocks: u64) -> Result<(), HarnessError> {
-        let shard = super::binary("fairlead-shard")?;
-        let script = "trap '' XFSZ; ulimit -S -f \"$1\"; exec \"$2\" --config \"$3\"";
-        let limited = Program::at(PathBuf::from("/bin/sh"), "shard", &self.directory())
-            .args(["-c", script, "sh"])
-            .args([blocks.to_string()])
-            .args([shard, self.configuration.clone()]);
+        let limited = program(&self.directory(), &self.configuration)?.with_file_limit(&blocks.to_string());
         self.process.set_program(limited);
         Ok(())
     }
 
     /// Lifts the limit of the running process, as if its disk had got room.
     pub fn make_room(&self) -> Result<(), HarnessError> {
-        let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
-        let unlimited = Rlimit { current: None, maximum: None };
-        prlimit(pid, Resource::Fsize, unlimited)
-            .map_err(|error| HarnessError::system("lifting the limit of files")(error.into()))?;
-        Ok(())
+        self.process.limit_files(None)
     }
 
     fn directory(&self) -> PathBuf {

@@ -11,6 +11,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, unreachable_pub, reason = "tests")]
 
 mod etcd;
+mod full_copy;
 mod full_disk;
 mod kill;
 mod leaders;

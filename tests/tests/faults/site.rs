@@ -127,7 +127,7 @@ pub async fn eventually<T, E: Display, F: Future<Output = Result<T, E>>>(
 }
 
 /// Creates a universal workspace; returns its logical cluster when it is ready.
-async fn workspace(client: &Client, name: &str) -> String {
+pub async fn workspace(client: &Client, name: &str) -> String {
     let object = json!({
         "apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": { "name": name },
         "spec": { "type": { "name": "universal", "path": "root" } },
