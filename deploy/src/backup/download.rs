@@ -13,7 +13,7 @@ use http::Method;
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
 
-use super::source::Source;
+use super::source::{BACKUP, Source};
 use super::{BackupCommandError, BackupSummary};
 
 /// Chunks between the connection and the thread that writes and verifies.
@@ -78,9 +78,7 @@ async fn receive(
     output: Box<dyn Write + Send>,
 ) -> Result<Download, BackupCommandError> {
     let requested = source.client.stream(Request::new(Method::GET, &*source.path)).await;
-    let mut body = requested
-        .map_err(|error| BackupCommandError::Request { name: source.name.clone(), source: error })?
-        .body;
+    let mut body = requested.map_err(|error| refusal(source, error))?.body;
     let (sender, chunks) = mpsc::channel(CHUNKS);
     let failed_output = Arc::<OnceLock<io::Error>>::default();
     let tee = Tee { chunks, chunk: Bytes::new(), output, failed: Arc::clone(&failed_output) };
@@ -109,6 +107,15 @@ async fn receive(
         Ok(summary) => Ok(Download { summary, bytes }),
         Err(fault) => Err(failure(source, fault, broken)),
     }
+}
+
+/// A gateway has backups of workspaces only.
+fn refusal(source: &Source, error: ClientError) -> BackupCommandError {
+    let name = source.name.clone();
+    if source.path == BACKUP && error.is_not_found() {
+        return BackupCommandError::NotAShard { name };
+    }
+    BackupCommandError::Request { name, source: error }
 }
 
 /// What the server says is the cause of a broken connection, and this is the cause of a backup that is cut.

@@ -84,6 +84,8 @@ pub(crate) enum BackupCommandError {
     Runtime(io::Error),
     #[error("{name} cannot be backed up: {source}")]
     Request { name: String, source: ClientError },
+    #[error("{name} cannot be backed up: its address is not that of a shard")]
+    NotAShard { name: String },
     #[error("the backup of {name} cannot be used: {source}")]
     Backup { name: String, source: BackupError },
     #[error("cannot write {output}: {source}")]
@@ -108,6 +110,9 @@ impl BackupCommandError {
             }
             Self::Request { source, .. } if source.code() == Some(429) => {
                 "try again when the other one is complete"
+            }
+            Self::NotAShard { .. } => {
+                "name a kubeconfig with the URL of a shard; a gateway backs up workspaces only, with --workspace"
             }
             Self::Request { source, .. } if source.is_not_found() => {
                 "a workspace is backed up on the shard that serves it"

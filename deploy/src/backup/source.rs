@@ -10,7 +10,7 @@ use crate::up::client;
 use crate::ws::workspace_of;
 
 /// The endpoint of shards and workspaces.
-const BACKUP: &str = "/backup";
+pub(super) const BACKUP: &str = "/backup";
 
 /// A backup to request.
 pub(super) struct Source {

@@ -141,6 +141,10 @@ async fn a_workspace_is_requested_by_its_path_below_any_prefix() {
         assert_eq!(shown.failure.unwrap(), "root:org cannot be backed up: Forbidden: access denied (403)");
         assert_eq!(server.requests(), ["GET /clusters/root:org/backup"]);
     }
+    server.respond("GET /backup", 404, status(404, "NotFound", "404 page not found"));
+    let shown = run(server.kubeconfig(), &[]).await;
+    assert_eq!(shown.failure.unwrap(), "shard cannot be backed up: its address is not that of a shard");
+    assert_eq!(server.requests(), ["GET /backup"]);
     let shown = run(server.kubeconfig(), &["--workspace", "Root/org"]).await;
     assert_eq!(shown.failure.unwrap(), "\"Root/org\" is no path of a workspace");
     assert_eq!(server.requests(), [""; 0]);
