@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{Txn, TxnOp};
+use etcd_client::{Event, EventType, Txn, TxnOp};
 use fairlead_store::Revision;
 
 use crate::client::Connection;
@@ -44,7 +44,19 @@ pub(crate) async fn verify(connection: &Connection, claim: &Claim) -> Result<Rev
     Ok(response.header().map(|header| claim.offset.to_store(header.revision())).unwrap_or_default())
 }
 
-fn replaced(connection: &Connection) -> EtcdError {
+/// The last of these events that replaces or deletes the owner's record, by its revision. Whatever else they tell is not of this
+/// store: someone who empties the prefix deletes the record in the same transaction, and the local copies are then all that is left.
+pub(crate) fn replacement(claim: &Claim, events: &[Event]) -> Option<Revision> {
+    let is_replacement = |event: &&Event| {
+        event.kv().is_some_and(|kv| {
+            kv.key() == claim.key && (event.event_type() == EventType::Delete || kv.value() != claim.record)
+        })
+    };
+    let last = events.iter().rfind(is_replacement)?;
+    last.kv().map(|kv| claim.offset.to_store(kv.mod_revision()))
+}
+
+pub(crate) fn replaced(connection: &Connection) -> EtcdError {
     let reason = "the prefix has another owner's record, or none: its content was replaced".to_owned();
     EtcdError::Foreign { endpoint: connection.endpoint().to_string(), reason }
 }

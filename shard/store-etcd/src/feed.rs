@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
-use crate::barrier::{lost, verify, write_barrier};
+use crate::barrier::{lost, replaced, replacement, verify, write_barrier};
 use crate::client::Connection;
 use crate::election::LeaderKeyState;
 use crate::error::{EtcdError, Failure};
@@ -49,6 +49,8 @@ pub(crate) struct Feed {
     pub(crate) position: Revision,
     /// Whether the copy has to be read again: it is empty, or what follows `position` cannot be watched.
     pub(crate) must_load: bool,
+    /// The owner's record was that of this store at this revision.
+    pub(crate) verified: Revision,
     /// Index of the endpoint.
     pub(crate) endpoint: usize,
     /// The number of the next connection.
@@ -79,7 +81,7 @@ impl From<LoadError> for SessionEnd {
 
 /// The end of a watch.
 enum WatchEnd {
-    /// The revision to continue from has been compacted, or is not what etcd continues with.
+    /// The revision to continue from has been compacted, or is not what etcd continues with, or the prefix was replaced and put back.
     Expired,
     Session(SessionEnd),
 }
@@ -147,9 +149,10 @@ impl Feed {
             Ok(connection) => connection,
             Err(error) => return error.into(),
         };
-        let revision = verify(&connection, &self.claim).await;
-        if let Err(error) = revision.and_then(|at| connection.check_revision(at, self.position)) {
-            return error.into();
+        let verified = verify(&connection, &self.claim).await;
+        match verified.and_then(|at| connection.check_revision(at, self.position).map(|()| at)) {
+            Ok(at) => self.verified = at,
+            Err(error) => return error.into(),
         }
         if let Err(end) = self.compare(&connection).await {
             return end;
@@ -167,7 +170,7 @@ impl Feed {
                 WatchEnd::Expired => {
                     tracing::warn!(
                         position = %self.position,
-                        "etcd has compacted the revisions that the local copy has not seen: it is read again"
+                        "the local copy cannot go on with what etcd has: it is read again"
                     );
                     self.must_load = true;
                 }
@@ -341,6 +344,12 @@ impl Feed {
                 self.progress.deliver(self.position);
             }
             return Ok(());
+        }
+        match replacement(&self.claim, response.events()) {
+            // The record was put back before this session.
+            Some(at) if at <= self.verified => return Err(WatchEnd::Expired),
+            Some(_) => return Err(replaced(connection).into()),
+            None => {}
         }
         let (commits, last) = commits(&self.layout, self.claim.offset, response.events(), self.position)?;
         let applied = commits.last().map(|commit| commit.revision);

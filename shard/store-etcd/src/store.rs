@@ -101,6 +101,7 @@ impl EtcdStore {
             progress: progress.clone(),
             position,
             must_load: position == Revision(0),
+            verified: Revision(0),
             endpoint,
             next_number: 0,
         };
@@ -141,9 +142,10 @@ impl EtcdStore {
         loop {
             let failure = match &*link.borrow_and_update() {
                 Link::Connected { .. } => return Ok(()),
-                Link::Lost(loss) => loss.cause.clone(),
-                Link::Failed { .. } => return Err(self.failed().await),
+                Link::Lost(loss) => Some(loss.cause.clone()),
+                Link::Failed { .. } => None,
             };
+            let Some(failure) = failure else { return Err(self.failed().await) };
             if Instant::now() >= deadline {
                 // The error of the session says what the operator can do.
                 let error = failure.downcast_ref::<EtcdError>().cloned();

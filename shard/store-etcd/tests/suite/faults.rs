@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmOptions, AlarmType, GetOptions};
+use etcd_client::{AlarmAction, AlarmOptions, AlarmType, DeleteOptions, GetOptions};
 use fairlead_store::{Advance, CommitError, Expect, FollowError, MemoryStore, Mutation, Revision, Store};
-use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore};
+use fairlead_store_etcd::{CopyError, EtcdError, EtcdOptions, EtcdStore, Timing};
+use futures_util::FutureExt as _;
 
 use crate::backend::runtime;
 use crate::contract::subject::{put, take};
@@ -255,6 +256,63 @@ fn without_space_in_etcd_commits_are_refused_and_reads_and_deletions_go_on() {
         of_member.with_member(member);
         client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of_member)).await.unwrap();
         commit_when_available(&store, vec![Mutation::put("small", "2")]).await;
+    });
+}
+
+#[test]
+fn the_copy_stays_when_the_prefix_is_emptied() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let folder = tempfile::tempdir().unwrap();
+        let options = EtcdOptions { view: Some(folder.path().join("view.redb")), ..cluster.options() };
+        let store = EtcdStore::open(options.clone()).await.unwrap();
+        let revision = put(&store, "a", "1").await;
+        let mut follower = store.follow(revision).unwrap();
+        let prefix = DeleteOptions::new().with_prefix();
+        cluster.client(0).await.delete("/registry/", Some(prefix)).await.unwrap();
+        eventually(|| store.stats().failure.is_some()).await;
+        let failure = store.stats().failure.unwrap();
+        assert!(failure.contains("its content was replaced"), "{failure}");
+        let refused = store.commit(vec![Mutation::put("a", "2")]).await;
+        assert!(matches!(refused, Err(CommitError::Unavailable { .. })), "{refused:?}");
+        assert_eq!(value(&store, "a").as_deref(), Some("1"));
+        assert!(follower.advance().now_or_never().is_none(), "a follower is told of the deletion");
+        store.close().await;
+        drop(store);
+        let short = Timing { open: Duration::from_millis(300), ..options.timing };
+        let error = EtcdStore::open(EtcdOptions { timing: short, ..options }).await.unwrap_err();
+        assert!(
+            matches!(&error, EtcdError::Foreign { reason, .. } if reason.contains("has no keys")),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn the_copy_is_read_again_when_the_owners_record_was_put_back() {
+    if is_left_out() {
+        return;
+    }
+    runtime().block_on(async {
+        let cluster = Cluster::start(1).await;
+        let store = EtcdStore::open(cluster.options()).await.unwrap();
+        put(&store, "a", "1").await;
+        let mut client = cluster.client(0).await;
+        let key = "/registry/.fairlead/owner";
+        let record = client.get(key, None).await.unwrap().kvs()[0].value().to_vec();
+        client.delete(key, None).await.unwrap();
+        eventually(|| store.stats().failure.is_some()).await;
+        client.put(key, record, None).await.unwrap();
+        commit_when_available(&store, vec![Mutation::put("a", "2")]).await;
+        assert_eq!(value(&store, "a").as_deref(), Some("2"));
+        assert_eq!(
+            store.stats().server.unwrap().reloads,
+            2,
+            "at the start, and after the record was put back"
+        );
     });
 }
 
