@@ -375,6 +375,17 @@ mod tests {
                 f.yaml:4:16: limits.idleTimeout: 0s is too little (use at least 1ms)
             "#]],
         );
+        check::<ShardConfig>(
+            "store:\n  etcd:\n    endpoints: []\n    prefix: /one\n    ca: ca.crt\n",
+            expect![[r#"
+                f.yaml:4:13: store.etcd.prefix: it has no effect without endpoints: objects would be stored in a file (set store.etcd.endpoints, or remove the setting)
+            "#]],
+        );
+        for prefix in ["one", "/one/", "/one//two", "/one/../two", "/one\\ntwo"] {
+            let text = format!("store: {{etcd: {{endpoints: [\"http://e:2379\"], prefix: \"{prefix}\"}}}}\n");
+            let found = findings::<ShardConfig>(&text);
+            assert!(found.contains("names between slashes"), "{prefix}: {found}");
+        }
         check::<CacheConfig>(
             "peers: {proxyProtocol: true}\n",
             expect![[r#"

@@ -250,12 +250,27 @@ impl EtcdConfig {
         if let Some(url) = self.endpoints.iter().find(|url| !has_scheme(url)) {
             checker.fault("endpoints", &format!("{url:?} has no scheme"), "use a URL with http or https");
         }
-        if !self.prefix.starts_with('/') || self.prefix.ends_with('/') {
-            checker.fault(
-                "prefix",
-                "it does not begin with a slash, or ends with one",
-                "use one such as /registry",
-            );
+        let default = Self::default();
+        let unused = [
+            ("prefix", self.prefix != default.prefix),
+            ("ca", self.ca.is_some()),
+            ("certificate", self.certificate.is_some()),
+            ("user", self.user.is_some()),
+        ];
+        // A shard that silently began an empty file would register itself with that.
+        if let Some((key, _)) = unused.into_iter().find(|(_, is_set)| *is_set && !self.is_used()) {
+            let message = "it has no effect without endpoints: objects would be stored in a file";
+            checker.fault(key, message, "set store.etcd.endpoints, or remove the setting");
+        }
+        let is_path = |prefix: &str| {
+            prefix.strip_prefix('/').is_some_and(|names| {
+                names
+                    .split('/')
+                    .all(|name| !matches!(name, "" | "." | "..") && !name.contains(char::is_control))
+            })
+        };
+        if !is_path(&self.prefix) {
+            checker.fault("prefix", "it is no slash and names between slashes", "use one such as /registry");
         }
         checker.at_least("maxOperations", self.max_operations, 64);
         checker.at_least("maxRequestSize", self.max_request_size, ByteSize::kib(512));
