@@ -267,7 +267,8 @@ impl Hub {
         batch.events.iter().filter(|event| self.codec.covers(&event.key)).filter_map(|event| {
             ObjectEvent::decode(batch.revision, event, &self.codec)
                 .inspect_err(|error| {
-                    tracing::warn!(%error, revision = batch.revision.0, "the watch hub skipped a malformed event");
+                    let (key, revision) = (event.key.escape_ascii(), batch.revision.0);
+                    tracing::warn!(%error, %key, revision, "the watch hub skipped a malformed event");
                 })
                 .ok()
         })
