@@ -57,16 +57,15 @@ pub(crate) struct Upload {
     sent: bool,
     /// The body has a meaning: what is read is kept even after a sink has failed.
     wanted: bool,
-    /// Read from the client.
-    consumed: Consumed,
+    /// The part that was read from the client.
+    copy: BodyCopy,
 }
 
-/// The part of a body that was read from the client.
-enum Consumed {
-    /// Copied, because a frame of one byte would keep the whole buffer that it was received in.
-    Kept(Vec<u8>),
-    /// Trailers, or more than is kept.
-    Lost,
+/// A copy of the part of a body that was read: a reference to a frame of one byte would keep the whole buffer that it was received in.
+enum BodyCopy {
+    Complete(Vec<u8>),
+    /// Trailers were read, or more than is kept.
+    Incomplete,
 }
 
 impl Upload {
@@ -83,26 +82,26 @@ impl Upload {
             waited: Duration::ZERO,
             read,
             sent: sent || read,
-            consumed: Consumed::Kept(Vec::new()),
+            copy: BodyCopy::Complete(Vec::new()),
         }
     }
 
     /// Begins again with another sink: first with what was read before, then with the rest of the client's body. `read`: the client
     /// has sent everything. To be called only if [`may_begin_again`](Self::may_begin_again).
     pub(crate) fn begin_again(&mut self, sink: Sink, read: bool) {
-        let consumed = std::mem::replace(&mut self.consumed, Consumed::Kept(Vec::new()));
+        let copy = std::mem::replace(&mut self.copy, BodyCopy::Complete(Vec::new()));
         let (received, waited) = (self.received, self.waited);
         *self = Self { received, waited, trusted: self.trusted.take(), ..Self::new(sink, read) };
-        if let Consumed::Kept(bytes) = consumed {
+        if let BodyCopy::Complete(bytes) = copy {
             self.chunk = Bytes::copy_from_slice(&bytes);
             self.sent &= self.chunk.is_empty();
-            self.consumed = Consumed::Kept(bytes);
+            self.copy = BodyCopy::Complete(bytes);
         }
     }
 
     /// Whether nothing of the body was read.
     pub(crate) fn is_untouched(&self) -> bool {
-        matches!(&self.consumed, Consumed::Kept(bytes) if bytes.is_empty())
+        matches!(&self.copy, BodyCopy::Complete(bytes) if bytes.is_empty())
     }
 
     /// The same with these headers removed from trailers: the upstream would trust them there as well.
@@ -117,22 +116,22 @@ impl Upload {
 
     /// Whether everything that was read of the body can be sent once more.
     pub(crate) fn may_begin_again(&self) -> bool {
-        matches!(self.consumed, Consumed::Kept(_))
+        matches!(self.copy, BodyCopy::Complete(_))
     }
 
     /// Keeps a part of the body for a further attempt, up to a limit.
     fn keep(&mut self, part: &[u8]) {
-        match &mut self.consumed {
-            Consumed::Kept(bytes) if bytes.len() + part.len() <= MAX_REPEATED => {
+        match &mut self.copy {
+            BodyCopy::Complete(bytes) if bytes.len() + part.len() <= MAX_REPEATED => {
                 bytes.extend_from_slice(part)
             }
-            consumed => *consumed = Consumed::Lost,
+            copy => *copy = BodyCopy::Incomplete,
         }
     }
 
     /// Drops what was kept: there will be no further attempt.
     pub(crate) fn forget(&mut self) {
-        self.consumed = Consumed::Lost;
+        self.copy = BodyCopy::Incomplete;
     }
 
     /// Does the next step and returns the bytes sent. Once everything is sent it waits for the client to disconnect. While the body
