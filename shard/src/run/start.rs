@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairlead_api::ShardSpec;
-use fairlead_apiserver::ScopeSelector;
+use fairlead_apiserver::{Scope, ScopeSelector};
 use fairlead_client::Client;
 use fairlead_config::ShardConfig;
 use fairlead_names::ClusterName;
 use fairlead_process::{ReadyFlag, Shutdown, Tasks};
-use fairlead_store::{CommitError, Election};
+use fairlead_store::{CommitError, Election, Revision};
 use serde_json::{Value, json};
 
 use super::ShardError;
@@ -18,7 +18,7 @@ use super::clients::root_client;
 use super::leadership::{LeaderParts, Leadership};
 use crate::bootstrap::{self, BootstrapError};
 use crate::exports::RootExports;
-use crate::names::{WORKSPACE_TYPES, WORKSPACES};
+use crate::names::{SHARDS, WORKSPACE_TYPES, WORKSPACES};
 use crate::replication::Replication;
 use crate::writes::Writes;
 
@@ -68,9 +68,15 @@ impl ShardParts {
         }
         let parts = Arc::new(self);
         let supervised = tasks.clone();
+        let name = config.name.clone();
         let leadership = Leadership { parts: parts.clone(), config, cache, exports, tasks, shutdown };
         match election {
-            Some(election) => supervised.spawn_fallible("leadership", leadership.run(election)),
+            Some(election) => {
+                supervised.spawn_fallible("leadership", leadership.run(election));
+                if is_root {
+                    parts.registration(name.as_str()).await;
+                }
+            }
             None => leadership.start_alone().await?,
         }
         // The indexes contain all of these writes before the first request is served.
@@ -126,6 +132,21 @@ impl ShardParts {
             // There is no event for the start of root's shard.
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_RETRY_PAUSE);
+        }
+    }
+
+    /// Waits until the Shard of root is in its store, where whichever replica leads writes it: clients list the shards as soon as
+    /// root is ready.
+    async fn registration(&self, name: &str) {
+        let root = Scope::new("root");
+        loop {
+            let seen = self.hub.revision();
+            let found = self.definitions.exported(&SHARDS).and_then(|shards| {
+                self.objects.get(&SHARDS, &shards.origin, &root, None, name).ok().flatten()
+            });
+            if found.is_some() || self.hub.wait(Revision(seen.0 + 1)).await.is_err() {
+                return;
+            }
         }
     }
 

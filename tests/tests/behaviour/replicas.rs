@@ -24,6 +24,10 @@ async fn replicas_serve_together_and_replace_their_leader() {
     };
     // Both find an empty etcd.
     let mut replicas = Shard::start_replicas(directory.path(), 2, &settings).await.unwrap();
+    for replica in &replicas {
+        let shards: Value = root(replica).get_json("/apis/core.kcp.io/v1alpha1/shards").await.unwrap();
+        assert_eq!(shards["items"][0]["metadata"]["name"], "root", "a shard is ready once it is registered");
+    }
     let first = leader(&replicas).await;
     for (index, replica) in replicas.iter().enumerate() {
         create_workspace(replica, &format!("of-{index}")).await;
