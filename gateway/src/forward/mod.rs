@@ -3,6 +3,7 @@
 //! May use `auth` (the type of an identity), `policy`, `upstream`, `telemetry` and `request`. Must not know which protocol the
 //! client speaks (it is a [`DownstreamExchange`](downstream::DownstreamExchange)), nor how the upstream was chosen.
 
+mod body_copy;
 pub(crate) mod date;
 pub(crate) mod downstream;
 pub(crate) mod exchange;
@@ -30,6 +31,7 @@ use arc_swap::ArcSwap;
 use fairlead_config::{KcpBehaviour, SlowClientsConfig};
 use fairlead_process::Drain;
 
+use crate::forward::body_copy::BodyCopies;
 use crate::policy::connection::Connection;
 use crate::request::identity_headers::KcpIdentityHeaders;
 use crate::telemetry::Telemetry;
@@ -48,6 +50,8 @@ pub(crate) struct Forwarder {
     pub(crate) slow_clients: ArcSwap<SlowClientsConfig>,
     /// Where kcp-front-proxy's behaviour is wanted in place of ours.
     pub(crate) kcp_compatibility: Arc<ArcSwap<Vec<KcpBehaviour>>>,
+    /// Copies of request bodies for further attempts.
+    body_copies: Arc<BodyCopies>,
     /// Number of long-running exchanges started so far.
     long_running_count: AtomicU64,
 }
@@ -61,7 +65,14 @@ impl Forwarder {
         kcp_compatibility: Arc<ArcSwap<Vec<KcpBehaviour>>>,
     ) -> Self {
         let slow_clients = ArcSwap::from_pointee(slow_clients);
-        Self { upstreams, telemetry, slow_clients, kcp_compatibility, long_running_count: AtomicU64::new(0) }
+        Self {
+            upstreams,
+            telemetry,
+            slow_clients,
+            kcp_compatibility,
+            body_copies: Arc::default(),
+            long_running_count: AtomicU64::new(0),
+        }
     }
 
     /// Whether kcp-front-proxy's behaviour is configured here.

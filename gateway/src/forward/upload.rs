@@ -12,6 +12,7 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::forward::body_copy::BodyCopy;
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
 use crate::policy::client_address::is_proxy_header;
@@ -25,9 +26,6 @@ use crate::upstream::BodyPart;
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 /// Bytes that extend the client's deadline by one second.
 const LEAST_RATE: u64 = 512;
-/// Bytes of a body that are kept until the response begins, so that the request can be sent again: most objects are smaller. As
-/// much as the window of one stream.
-const MAX_REPEATED: usize = 64 << 10;
 /// Limit of all extensions. Without it a body of 3 MiB at the lowest rate would hold a stream to a shard for 100 minutes.
 const MAX_EXTENSION: Duration = Duration::from_secs(600);
 
@@ -57,20 +55,13 @@ pub(crate) struct Upload {
     sent: bool,
     /// The body has a meaning: what is read is kept even after a sink has failed.
     wanted: bool,
-    /// The part that was read from the client.
+    /// The part that was read from the client, until the response begins.
     copy: BodyCopy,
 }
 
-/// A copy of the part of a body that was read: a reference to a frame of one byte would keep the whole buffer that it was received in.
-enum BodyCopy {
-    Complete(Vec<u8>),
-    /// Trailers were read, or more than is kept.
-    Incomplete,
-}
-
 impl Upload {
-    /// An upload to this sink. `read`: the request has no body.
-    pub(crate) fn new(sink: Sink, read: bool) -> Self {
+    /// An upload to this sink. `read`: the request has no body. `copy`: of nothing.
+    pub(crate) fn new(sink: Sink, read: bool, copy: BodyCopy) -> Self {
         let sent = matches!(sink, Sink::Nowhere);
         Self {
             wanted: !sent,
@@ -82,26 +73,22 @@ impl Upload {
             waited: Duration::ZERO,
             read,
             sent: sent || read,
-            copy: BodyCopy::Complete(Vec::new()),
+            copy,
         }
     }
 
     /// Begins again with another sink: first with what was read before, then with the rest of the client's body. `read`: the client
     /// has sent everything. To be called only if [`may_begin_again`](Self::may_begin_again).
     pub(crate) fn begin_again(&mut self, sink: Sink, read: bool) {
-        let copy = std::mem::replace(&mut self.copy, BodyCopy::Complete(Vec::new()));
-        let (received, waited) = (self.received, self.waited);
-        *self = Self { received, waited, trusted: self.trusted.take(), ..Self::new(sink, read) };
-        if let BodyCopy::Complete(bytes) = copy {
-            self.chunk = Bytes::copy_from_slice(&bytes);
-            self.sent &= self.chunk.is_empty();
-            self.copy = BodyCopy::Complete(bytes);
-        }
+        self.wanted = !matches!(sink, Sink::Nowhere);
+        self.chunk = self.copy.complete().map(Bytes::copy_from_slice).unwrap_or_default();
+        self.sent = (read || !self.wanted) && self.chunk.is_empty();
+        (self.sink, self.read, self.trailers) = (sink, read, None);
     }
 
     /// Whether nothing of the body was read.
     pub(crate) fn is_untouched(&self) -> bool {
-        matches!(&self.copy, BodyCopy::Complete(bytes) if bytes.is_empty())
+        self.copy.complete().is_some_and(<[u8]>::is_empty)
     }
 
     /// The same with these headers removed from trailers: the upstream would trust them there as well.
@@ -116,22 +103,12 @@ impl Upload {
 
     /// Whether everything that was read of the body can be sent once more.
     pub(crate) fn may_begin_again(&self) -> bool {
-        matches!(self.copy, BodyCopy::Complete(_))
-    }
-
-    /// Keeps a part of the body for a further attempt, up to a limit.
-    fn keep(&mut self, part: &[u8]) {
-        match &mut self.copy {
-            BodyCopy::Complete(bytes) if bytes.len() + part.len() <= MAX_REPEATED => {
-                bytes.extend_from_slice(part)
-            }
-            copy => *copy = BodyCopy::Incomplete,
-        }
+        self.copy.complete().is_some()
     }
 
     /// Drops what was kept: there will be no further attempt.
     pub(crate) fn forget(&mut self) {
-        self.copy = BodyCopy::Incomplete;
+        self.copy.drop_bytes();
     }
 
     /// Does the next step and returns the bytes sent. Once everything is sent it waits for the client to disconnect. While the body
@@ -157,7 +134,7 @@ impl Upload {
                 match self.read_some(client, patience).await? {
                     Some(part) if self.sent => {
                         if self.wanted {
-                            self.keep(&part);
+                            self.copy.add(&part);
                         }
                     }
                     next => break next,
@@ -165,7 +142,7 @@ impl Upload {
             };
             match next {
                 Some(chunk) => {
-                    self.keep(&chunk);
+                    self.copy.add(&chunk);
                     self.chunk = chunk;
                 }
                 None => {

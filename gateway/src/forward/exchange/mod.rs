@@ -11,6 +11,7 @@ mod send_request_http1;
 
 use std::future::pending;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::CONTENT_TYPE;
@@ -18,6 +19,7 @@ use http::request::Parts;
 use http::{Response, StatusCode, Version};
 use tokio::time::sleep;
 
+use crate::forward::body_copy::BodyCopy;
 use crate::forward::downstream::DownstreamExchange;
 use crate::forward::failure::Failure;
 use crate::forward::keep_alive::KeepAlive;
@@ -149,7 +151,7 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
     pub(crate) async fn relay(&mut self, response: Response<Download>) -> u16 {
         let outcome = async {
             let mut started = self.start_response(response)?;
-            self.relay_response(&mut started, &mut Upload::new(Sink::Nowhere, true)).await?;
+            self.relay_response(&mut started, &mut self.no_upload()).await?;
             self.finish_response(started).await
         };
         match outcome.await {
@@ -158,10 +160,15 @@ impl<'e, C: DownstreamExchange> Exchange<'e, C> {
         }
     }
 
+    /// An upload that waits for a sink.
+    fn no_upload(&self) -> Upload {
+        let copy = BodyCopy::new(Arc::clone(&self.forwarder.body_copies));
+        Upload::new(Sink::Nowhere, true, copy).with_trusted_headers(self.forward.trusted.as_ref())
+    }
+
     async fn try_run(&mut self) -> Result<u16, Failure> {
         self.prepare()?;
-        let trusted = self.forward.trusted.as_ref();
-        let mut upload = Upload::new(Sink::Nowhere, true).with_trusted_headers(trusted);
+        let mut upload = self.no_upload();
         let mut started = {
             self.acquire_admission().await?;
             let response = self.send_request(&mut upload).await;
