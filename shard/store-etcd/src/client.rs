@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{
-    Certificate, Client, ConnectOptions, Error, Identity, KvClient, LeaseClient, MaintenanceClient,
-    ResponseHeader, TlsOptions, WatchClient,
+    Client, ConnectOptions, Error, KvClient, LeaseClient, MaintenanceClient, ResponseHeader, WatchClient,
 };
 use fairlead_store::Revision;
 
 use crate::error::{EtcdError, cause, cause_of, is_denied, is_without_space, message_of};
-use crate::options::{EtcdOptions, TlsFiles};
+use crate::options::EtcdOptions;
+use crate::tls::{read, tls_options};
 
 /// Pings on an idle connection. etcd closes connections that ping more often than every 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
@@ -40,7 +40,7 @@ impl Connection {
             // A member without a leader answers at once instead of after a timeout.
             .with_require_leader(true);
         if endpoint.starts_with("https://") {
-            connect = connect.with_tls(tls(&options.tls)?);
+            connect = connect.with_tls(tls_options(&options.tls)?);
         }
         if let Some(user) = &options.user {
             let password = password(&user.password_file)?;
@@ -150,24 +150,8 @@ fn too_slow(endpoint: &str, time: Duration) -> EtcdError {
     EtcdError::Unreachable { cause }
 }
 
-fn tls(files: &TlsFiles) -> Result<TlsOptions, EtcdError> {
-    let mut options = match &files.authorities {
-        Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(read(path)?)),
-        None => TlsOptions::new().with_native_roots(),
-    };
-    if let (Some(certificate), Some(key)) = (&files.certificate, &files.key) {
-        options = options.identity(Identity::from_pem(read(certificate)?, read(key)?));
-    }
-    Ok(options)
-}
-
 fn password(file: &Path) -> Result<String, EtcdError> {
     let text = String::from_utf8(read(file)?);
     let text = text.map_err(|_| EtcdError::Options { reason: format!("{} is no text", file.display()) })?;
     Ok(text.lines().next().unwrap_or_default().to_owned())
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, EtcdError> {
-    std::fs::read(path)
-        .map_err(|error| EtcdError::Options { reason: format!("{} cannot be read: {error}", path.display()) })
 }

@@ -179,12 +179,23 @@ pub(crate) fn cause_of(error: &Error) -> Cause {
     cause(message_of(error))
 }
 
-/// The message of an error, without the debug output of its metadata.
+/// The message of an error, without the debug output of its metadata, and its first cause: a connection that fails says only
+/// "transport error" by itself.
 pub(crate) fn message_of(error: &Error) -> String {
-    match error {
-        Error::GRpcStatus(status) if !status.message().is_empty() => status.message().to_owned(),
-        Error::GRpcStatus(status) => status.code().to_string(),
-        other => other.to_string(),
+    let (message, source) = match error {
+        Error::GRpcStatus(status) => {
+            let source = std::error::Error::source(status);
+            match status.message() {
+                "" => (status.code().to_string(), source),
+                message => (message.to_owned(), source),
+            }
+        }
+        other => (other.to_string(), std::error::Error::source(other)),
+    };
+    let first_cause = std::iter::successors(source, |error| error.source()).last().map(ToString::to_string);
+    match first_cause {
+        Some(first_cause) if !message.contains(&first_cause) => format!("{message}: {first_cause}"),
+        _ => message,
     }
 }
 

@@ -48,6 +48,7 @@ mod options;
 mod owner;
 mod progress;
 mod store;
+mod tls;
 mod transaction;
 mod view;
 

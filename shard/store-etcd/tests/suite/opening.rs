@@ -1,5 +1,6 @@
 //! Opening: owners of prefixes, local copies, TLS and passwords, an etcd that comes late.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -334,9 +335,23 @@ fn certificates_and_passwords_are_presented_and_required() {
         store.close().await;
 
         let short = Timing { open: Duration::from_millis(500), ..secure.timing };
-        let anonymous = TlsFiles { authorities: Some(ca), ..TlsFiles::default() };
-        let refused = EtcdStore::open(EtcdOptions { tls: anonymous, timing: short, ..secure.clone() }).await;
-        assert!(matches!(refused, Err(EtcdError::Unreachable { .. })), "{refused:?}");
+        let authorities = |path: &Path| TlsFiles { authorities: Some(path.into()), ..TlsFiles::default() };
+        let foreign = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let foreign = write("foreign.crt", foreign.cert.pem());
+        let text = write("text.crt", "no PEM".to_owned());
+        for (tls, reason) in [
+            (authorities(&ca), "etcd cannot be reached: .*https://"),
+            (authorities(&foreign), "etcd cannot be reached: .*invalid peer certificate"),
+            (authorities(&text), "the options of etcd cannot be used: .*text.crt has no certificate"),
+        ] {
+            let refused = EtcdStore::open(EtcdOptions { tls, timing: short, ..secure.clone() }).await;
+            let refused = refused.map(drop).map_err(|error| error.to_string());
+            let (kind, detail) = reason.split_once(".*").unwrap();
+            assert!(
+                refused.as_ref().is_err_and(|error| error.starts_with(kind) && error.contains(detail)),
+                "{refused:?}: {reason}"
+            );
+        }
 
         let plain = Cluster::start(1).await;
         // A cluster that knows no users refuses one.
