@@ -4,6 +4,9 @@
 //! [`Replica`] reads them, as `RedbStore` does. The file has no journal: after a crash it is at its last checkpoint, and
 //! the source delivers what came later.
 
+#[cfg(test)]
+mod tree_pages;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;

@@ -69,6 +69,11 @@ impl View {
         &self.history
     }
 
+    #[cfg(test)]
+    pub(super) fn log(&self) -> &ReadOnlyTable<LogKey, LogEntry> {
+        &self.log
+    }
+
     /// Rows of `current`, `history` and `log`. redb maintains these counts.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         let (current, history, log) = (self.current.len(), self.history.len(), self.log.len());
