@@ -63,6 +63,13 @@ pub(crate) fn value(seed: u64, bytes: usize) -> Vec<u8> {
 
 /// Writes keys with numbers from 0 on, and compacts.
 pub(crate) async fn fill(store: Arc<dyn Store>, keys: u64, bytes: usize) -> Result<(), Failure> {
+    create(&store, keys, bytes).await?;
+    store.compact(store.revision()).await?;
+    Ok(())
+}
+
+/// Writes keys with numbers from 0 on. The order of their commits differs from run to run.
+pub(crate) async fn create(store: &Arc<dyn Store>, keys: u64, bytes: usize) -> Result<(), Failure> {
     let next = Arc::new(AtomicU64::new(0));
     let fillers: Vec<_> = (0..FILLERS)
         .map(|_| {
@@ -83,7 +90,6 @@ pub(crate) async fn fill(store: Arc<dyn Store>, keys: u64, bytes: usize) -> Resu
     for filler in fillers {
         filler.await??;
     }
-    store.compact(store.revision()).await?;
     Ok(())
 }
 

@@ -1,12 +1,17 @@
-//! Reads and events per second of a store on etcd and of one on redb with the same keys.
+//! Reads and events per second of a store on etcd and of one on redb with the same commits in the same order.
+//!
+//! The order decides how full the pages of a tree are: 20,000 keys of 1 KiB that eight writers create in order fill 29 MB of pages,
+//! and 34 MB if their commits overtake each other, as they do on the way to etcd. The caches of both stores have 32 MiB, so stores
+//! that were filled apart would be compared on both sides of that limit. There is one measurement far below it, and one far above.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairlead_store::{Mutation, Range, Revision, Store};
+use fairlead_store::{Batch, Event, Mutation, Range, Revision, Store};
+use fairlead_store_etcd::{EtcdOptions, EtcdStore};
 use fairlead_tests::load::Figure;
+use futures_util::future::try_join_all;
 
 use crate::load;
 use crate::{Failure, Site};
@@ -18,6 +23,8 @@ const PAGE: NonZeroUsize = match NonZeroUsize::new(100) {
 };
 /// Operations between two looks at the clock.
 const STEP: u64 = 64;
+/// Commits that are under way at the same time.
+const COMMITS: u64 = 64;
 
 /// A store with its keys, and the revision before the commits that a follower reads.
 struct FilledStore {
@@ -27,37 +34,67 @@ struct FilledStore {
 
 pub(crate) async fn measure(site: &Site) -> Result<Vec<Figure>, Failure> {
     let folder = site.folder("reads")?;
-    let (keys, commits) = (site.amount(500, 20_000, 100_000), site.amount(200, 20_000, 50_000));
     let etcd = site.etcd(&folder).await?;
-    let view: &Path = &folder.join("view.redb");
-    let on_etcd = filled(load::etcd(&load::endpoint(&etcd)?, view).await?, keys, commits).await?;
-    let on_redb = filled(load::redb(&folder)?, keys, commits).await?;
+    let commits = site.amount(200, 20_000, 50_000);
+    let mut figures = Vec::new();
+    for (name, keys) in [
+        ("in the cache", site.amount(500, 10_000, 10_000)),
+        ("larger than the cache", site.amount(1_000, 50_000, 100_000)),
+    ] {
+        let folder = folder.join(keys.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let options = EtcdOptions {
+            prefix: format!("/{keys}"),
+            ..load::etcd_options(&load::endpoint(&etcd)?, &folder.join("view.redb"))
+        };
+        let on_etcd = Arc::new(EtcdStore::open(options).await?);
+        let stores = filled(on_etcd, load::redb(&folder)?, keys, commits).await?;
+        figures.extend(compare(site, &stores, name, keys)?);
+        figures.push(compare_events(site, &stores, name, keys, commits).await?);
+    }
+    Ok(figures)
+}
+
+/// Gets and lists.
+fn compare(site: &Site, stores: &[FilledStore; 2], name: &str, keys: u64) -> Result<Vec<Figure>, Failure> {
     let time = Duration::from_millis(site.amount(50, 1_000, 2_000));
     let rounds = site.amount(1, 4, 6);
     let get = |filled: &FilledStore| gets(&*filled.store, keys, time);
     let list = |filled: &FilledStore| lists(&*filled.store, keys, time);
     let mut figures = Vec::new();
-    for (name, operation) in
+    for (operation, rate_of) in
         [("gets", &get as &dyn Fn(&FilledStore) -> Result<f64, Failure>), ("lists of 100", &list)]
     {
         let mut rates = [0.0, 0.0];
         for _ in 0..rounds {
-            for (rate, filled) in rates.iter_mut().zip([&on_etcd, &on_redb]) {
-                *rate += tokio::task::block_in_place(|| operation(filled))? / rounds as f64;
+            for (rate, filled) in rates.iter_mut().zip(stores) {
+                *rate += tokio::task::block_in_place(|| rate_of(filled))? / rounds as f64;
             }
         }
-        figures.push(ratio(name, rates, &format!("one reader, {keys} keys of {VALUE_BYTES} B")));
+        let conditions = format!("one reader, {keys} keys of {VALUE_BYTES} B");
+        figures.push(ratio(&format!("{operation}, {name}"), rates, &conditions));
     }
+    Ok(figures)
+}
+
+async fn compare_events(
+    site: &Site,
+    stores: &[FilledStore; 2],
+    name: &str,
+    keys: u64,
+    commits: u64,
+) -> Result<Figure, Failure> {
+    let rounds = site.amount(1, 4, 6);
     let mut rates = [0.0, 0.0];
     for _ in 0..rounds {
-        for (rate, filled) in rates.iter_mut().zip([&on_etcd, &on_redb]) {
+        for (rate, filled) in rates.iter_mut().zip(stores) {
             *rate += follow(filled).await? / rounds as f64;
         }
     }
-    let conditions =
-        format!("one follower, {commits} commits of {VALUE_BYTES} B, most of them from the file");
-    figures.push(ratio("events of a watch", rates, &conditions));
-    Ok(figures)
+    let conditions = format!(
+        "one follower, {commits} commits of {VALUE_BYTES} B, most of them from the file; {keys} keys"
+    );
+    Ok(ratio(&format!("events of a watch, {name}"), rates, &conditions))
 }
 
 fn ratio(name: &str, [etcd, redb]: [f64; 2], conditions: &str) -> Figure {
@@ -66,22 +103,51 @@ fn ratio(name: &str, [etcd, redb]: [f64; 2], conditions: &str) -> Figure {
         .conditions(format!("{etcd:.0}/s and {redb:.0}/s; {conditions}"))
 }
 
-async fn filled(store: Arc<dyn Store>, keys: u64, commits: u64) -> Result<FilledStore, Failure> {
-    load::fill(store.clone(), keys, VALUE_BYTES).await?;
-    let before = store.revision();
-    for first in (0..commits).step_by(64) {
-        let commits = (first..(first + 64).min(commits)).map(|number| {
-            let store = store.clone();
-            tokio::spawn(async move {
-                let put = Mutation::put(load::key(number % keys), load::value(number, VALUE_BYTES));
-                store.commit(vec![put]).await
-            })
-        });
-        for commit in commits.collect::<Vec<_>>() {
-            commit.await??;
-        }
+/// Fills etcd, and redb with the log of etcd.
+async fn filled(
+    etcd: Arc<dyn Store>,
+    redb: Arc<dyn Store>,
+    keys: u64,
+    commits: u64,
+) -> Result<[FilledStore; 2], Failure> {
+    let begin = etcd.revision();
+    load::create(&etcd, keys, VALUE_BYTES).await?;
+    repeat(&*etcd, begin, &*redb).await?;
+    for store in [&etcd, &redb] {
+        store.compact(store.revision()).await?;
     }
-    Ok(FilledStore { store, before })
+    let before = [etcd.revision(), redb.revision()];
+    for first in (0..commits).step_by(COMMITS as usize) {
+        let numbers = first..(first + COMMITS).min(commits);
+        try_join_all(numbers.map(|number| {
+            let put = Mutation::put(load::key(number % keys), load::value(number, VALUE_BYTES));
+            etcd.commit(vec![put])
+        }))
+        .await?;
+    }
+    repeat(&*etcd, before[0], &*redb).await?;
+    let [etcd_before, redb_before] = before;
+    Ok([FilledStore { store: etcd, before: etcd_before }, FilledStore { store: redb, before: redb_before }])
+}
+
+/// Repeats the commits after `after` in another store, in their order.
+async fn repeat(source: &dyn Store, after: Revision, target: &dyn Store) -> Result<(), Failure> {
+    let end = source.revision();
+    let mut follower = source.follow(after)?;
+    while follower.position() < end {
+        let mut batches = vec![follower.next().await?];
+        while batches.len() < COMMITS as usize && follower.position() < end {
+            batches.push(follower.next().await?);
+        }
+        // The first poll of each, in their order, puts it into the queue of the writer.
+        try_join_all(batches.iter().map(|batch| target.commit(mutations(batch)))).await?;
+    }
+    Ok(())
+}
+
+fn mutations(batch: &Batch) -> Vec<Mutation> {
+    let put = |event: &Event| Some(Mutation::put(event.key.clone(), event.value.clone()?));
+    batch.events.iter().filter_map(put).collect()
 }
 
 /// Reads per second.
