@@ -12,25 +12,18 @@ use crate::definitions::{OWN_CLUSTER, OWN_SHARD, definitions, definitions_name};
 
 /// How often the definitions are compared again. A process that starts at the same time on the same store, such as another
 /// replica of root's shard, can only be faster as often as it has commits.
-const ATTEMPTS: u32 = 32;
+const ATTEMPTS: u32 = 256;
 
 /// Creates missing definitions and updates changed ones. Writes nothing if all are up to date.
 ///
 /// # Errors
 /// 500 if the store fails.
 pub(crate) async fn write_definitions(objects: &ObjectStore) -> Result<(), Status> {
-    let store = objects.store();
     for _ in 0..ATTEMPTS {
-        let mut has_conflict = false;
-        for part in store.limits().parts(changes(objects)?) {
-            match store.commit(part).await {
-                Ok(_) => {}
-                Err(CommitError::Conflict { .. }) => has_conflict = true,
-                Err(error) => return Err(Status::internal(error)),
-            }
-        }
-        if !has_conflict {
-            return Ok(());
+        match objects.commit_each(changes(objects)?).await {
+            Ok(()) => return Ok(()),
+            Err(CommitError::Conflict { .. }) => {}
+            Err(error) => return Err(Status::internal(error)),
         }
     }
     Err(Status::internal("the definitions are written by another process again and again"))

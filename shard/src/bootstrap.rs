@@ -1,7 +1,6 @@
 //! Fills the store before a shard serves: system logical clusters, and `root` on root's shard.
 //!
-//! Everything is idempotent and runs at every start; a start with a complete store writes nothing. The objects of a
-//! step are written in one commit, or in several if the store's limits require it.
+//! Everything is idempotent and runs at every start; a start with a complete store writes nothing.
 
 mod precedence;
 

@@ -1,4 +1,5 @@
-//! Writes of the shard itself: several objects in one commit, directly into the store.
+//! Writes of the shard itself: several objects at once, directly into the store. Objects of one resource are in separate
+//! commits ([`ObjectStore::commit`]).
 //!
 //! Admission is skipped, so callers set the fields that it would set. Shape, defaults, metadata and the labels of
 //! permission claims are applied here, so that the stored bytes equal those of a client's write.
@@ -14,7 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::index::Definitions;
 
-/// A batch of writes for one commit.
+/// A batch of writes that are committed together. The object that the others belong to is added last.
 pub(crate) struct Writes<'s> {
     objects: &'s ObjectStore,
     definitions: &'s Definitions,
@@ -170,16 +171,17 @@ impl<'s> Writes<'s> {
         self.objects.tree(stored)
     }
 
-    /// Commits all writes at once.
+    /// Commits all writes, as [`ObjectStore::commit`] does.
     ///
     /// # Errors
-    /// [`CommitError`]. After a conflict another writer was faster, and the caller must plan again.
+    /// [`CommitError`]. After a conflict another writer was faster, and the caller must plan again. If a resource has several
+    /// objects in the batch, some of them may have been written.
     pub(crate) async fn commit(mut self) -> Result<Revision, CommitError> {
         if self.mutations.is_empty() {
             return Ok(self.objects.store().revision());
         }
         self.mutations.extend(self.required);
-        self.objects.store().commit(self.mutations).await
+        self.objects.commit(self.mutations).await
     }
 
     /// Commits all writes, in several commits if the store's limits require it: a store on etcd accepts 127 objects at once.
@@ -197,7 +199,7 @@ impl<'s> Writes<'s> {
         }
         for mut part in limits.parts(self.mutations) {
             part.extend(self.required.clone());
-            revision = store.commit(part).await?;
+            revision = self.objects.commit(part).await?;
         }
         Ok(revision)
     }

@@ -52,7 +52,7 @@ impl Controller for EventExpiry {
         }
         let key = self.objects.key(&EVENTS, &BUILT_IN, cluster, Some(namespace), name);
         let delete = Mutation::delete(key, Expect::At(stored.revision));
-        match self.objects.store().commit(vec![delete]).await {
+        match self.objects.commit(vec![delete]).await {
             Ok(_) => Ok(ReconcileOutcome::Done),
             Err(CommitError::Conflict { .. }) => Ok(ReconcileOutcome::Retry),
             Err(error) => Err(Status::internal(error)),

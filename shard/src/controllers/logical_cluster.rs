@@ -1,7 +1,7 @@
 //! Initializes the logical clusters of this shard until they are Ready.
 //!
 //! The initializers that kcp itself implements, `root:universal` and `system:apibindings`, run here: all objects that
-//! they create and the resulting phase are written in one commit.
+//! they create are written at once, and the resulting phase in the last commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,7 +148,7 @@ impl LogicalClusters {
             Ok(aliases) => aliases,
             Err(error) => return invalid(error.to_string()),
         };
-        // The CRDs of immediate bindings are compared in one commit; the controller of bindings binds the others, in portions.
+        // The CRDs of immediate bindings are compared in each commit; the controller of bindings binds the others, in portions.
         let limits = self.objects.store().limits();
         let mut free = limits.mutations.saturating_sub(OTHER_MUTATIONS);
         let mut defaults = Vec::new();
@@ -347,7 +347,16 @@ fn bind_defaults(
                 && reference["name"] == default.reference.name.as_str()
         });
         if let Some(binding) = existing {
-            incomplete.extend(incompletion(binding));
+            match incompletion(binding) {
+                Some(reason) => incomplete.push(reason),
+                // Created by this controller in a commit before that of the locks, which may have failed.
+                None => {
+                    let name = binding["metadata"]["name"].as_str().unwrap_or_default();
+                    for (resource, lock) in locks_of(name, export).0 {
+                        locks.0.entry(resource).or_insert(lock);
+                    }
+                }
+            }
             continue;
         }
         let claims: Vec<PermissionClaim> =

@@ -1,4 +1,5 @@
-//! The controllers of the shard: each observes the state of one key, plans without side effects, and acts in one commit.
+//! The controllers of the shard: each observes the state of one key, plans without side effects, and acts in one
+//! batch of commits.
 //!
 //! They read the store and write to it directly; across shards they use the API of the other shard. They receive events
 //! from the hub, and visit all keys at start and after their subscription lagged.

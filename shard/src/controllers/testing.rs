@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,8 +25,9 @@ use fairlead_apiserver::{
 use fairlead_authn::{AuthenticationMethod, Identity, ServiceAccountSigner, UserInfo};
 use fairlead_names::{KeyCodec, ResourceName};
 use fairlead_process::{Reloadable, Shutdown, Status, Tasks};
-use fairlead_store::{MemoryStore, Mutation, Range, Store};
+use fairlead_store::{MemoryStore, Mutation, Range, Revision, Store};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use prometheus::{IntCounterVec, Opts};
 use serde_json::{Value, json};
 
@@ -56,6 +58,37 @@ pub(super) struct Shard {
     pub(super) tasks: Tasks,
     pub(super) shutdown: Shutdown,
     registry: Arc<dyn Registry>,
+    versions: Arc<Mutex<Versions>>,
+}
+
+#[derive(Default)]
+struct Versions {
+    /// The revision of the last change of each resource.
+    last: HashMap<ResourceName, Revision>,
+    /// The changes that have the revision of one before.
+    faults: Vec<String>,
+}
+
+impl Versions {
+    fn follow(hub: &Hub) -> Arc<Mutex<Self>> {
+        let versions = Arc::<Mutex<Self>>::default();
+        let observed = versions.clone();
+        hub.observe_all(Box::new(move |event| {
+            let Self { last, faults } = &mut *observed.lock();
+            if last.insert(event.resource.clone(), event.revision) >= Some(event.revision) {
+                faults.push(format!("{} {} at {}", event.resource, event.name, event.revision));
+            }
+        }));
+        versions
+    }
+}
+
+/// Every test checks that no two objects of a resource get the same resourceVersion.
+impl Drop for Shard {
+    fn drop(&mut self) {
+        let faults = &self.versions.lock().faults;
+        assert!(std::thread::panicking() || faults.is_empty(), "the same version again: {faults:#?}");
+    }
 }
 
 impl Shard {
@@ -70,6 +103,7 @@ impl Shard {
         let codec = KeyCodec::new("/registry", 1, is_built_in);
         let objects = ObjectStore::new(store.clone(), codec, &[annotation::CLUSTER]);
         let hub = Hub::new(store, codec, HubOptions::default());
+        let versions = Versions::follow(&hub);
         let clusters = ClusterIndex::follow(&objects, &hub).unwrap();
         let refusals = IntCounterVec::new(Opts::new("refusals", "refusals"), &["limit"]).unwrap();
         let usage = UsageTracker::follow(objects.clone(), &hub, clusters.clone(), limit, refusals).unwrap();
@@ -126,6 +160,7 @@ impl Shard {
             tasks,
             shutdown,
             registry,
+            versions,
         }
     }
 

@@ -228,19 +228,12 @@ impl Controller for Marks {
             self.publishing.lock().insert(cluster.clone());
         }
         let mutations = self.changes(&scope, published)?;
-        if mutations.is_empty() {
-            return Ok(ReconcileOutcome::Done);
+        // Each mark is correct by itself.
+        match self.objects.commit_each(mutations).await {
+            Ok(()) => Ok(ReconcileOutcome::Done),
+            // Another writer has changed one of the objects; the next attempt plans again.
+            Err(CommitError::Conflict { .. }) => Ok(ReconcileOutcome::Retry),
+            Err(error) => Err(Status::internal(error)),
         }
-        let store = self.objects.store();
-        // One commit, unless the store's limits require several: each mark is correct by itself.
-        for part in store.limits().parts(mutations) {
-            match store.commit(part).await {
-                Ok(_) => {}
-                // Another writer has changed one of the objects; the next attempt plans again.
-                Err(CommitError::Conflict { .. }) => return Ok(ReconcileOutcome::Retry),
-                Err(error) => return Err(Status::internal(error)),
-            }
-        }
-        Ok(ReconcileOutcome::Done)
     }
 }

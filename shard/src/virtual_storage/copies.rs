@@ -35,8 +35,6 @@ const FIRST_READ: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(600);
 /// The pause between checks for idle mirrors.
 const IDLE_CHECK: Duration = Duration::from_secs(60);
-/// The size of the objects of one commit.
-const COMMIT_BYTES: usize = 1024 * 1024;
 /// Commits per second of uptime up to which no revision is used again after a restart.
 const REVISIONS_PER_SECOND: u64 = 1 << 20;
 
@@ -239,12 +237,11 @@ impl PublishedCopies {
                     });
                 }
                 MirrorEvent::Applied(copy) => {
-                    let put = self.put(mirror, copy);
-                    self.commit(put.into_iter().collect()).await;
+                    self.commit(self.put(mirror, copy)).await;
                 }
                 MirrorEvent::Deleted(copy) => {
                     let name = copy["metadata"]["name"].as_str().unwrap_or_default();
-                    self.commit(vec![Mutation::delete(self.key(mirror, name), Expect::Any)]).await;
+                    self.commit([Mutation::delete(self.key(mirror, name), Expect::Any)]).await;
                 }
                 MirrorEvent::Reopened => {}
             }
@@ -266,19 +263,10 @@ impl PublishedCopies {
         if let Err(status) = read {
             tracing::error!(%status, "copies cannot be listed");
         }
-        let mut bytes = 0;
-        for copy in copies {
-            let Some(put) = self.put(mirror, copy) else { continue };
-            if let fairlead_store::Change::Put(value) = &put.change {
-                bytes += value.len();
-            }
-            mutations.push(put);
-            if bytes >= COMMIT_BYTES {
-                bytes = 0;
-                self.commit(core::mem::take(&mut mutations)).await;
-            }
-        }
         self.commit(mutations).await;
+        for copy in copies {
+            self.commit(self.put(mirror, copy)).await;
+        }
     }
 
     /// The write of a copy without what the cache server has added. `None` if it is stored already.
@@ -311,11 +299,8 @@ impl PublishedCopies {
         self.objects.key(resource, &mirror.origin(), mirror.scope.as_str(), None, name)
     }
 
-    async fn commit(&self, mutations: Vec<Mutation>) {
-        if mutations.is_empty() {
-            return;
-        }
-        if let Err(error) = self.objects.store().commit(mutations).await {
+    async fn commit(&self, mutations: impl IntoIterator<Item = Mutation>) {
+        if let Err(error) = self.objects.commit_each(mutations.into_iter().collect()).await {
             tracing::error!(%error, "copies cannot be stored");
         }
     }

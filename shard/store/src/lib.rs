@@ -6,7 +6,8 @@
 //!
 //! * A [commit](Store::commit) is atomic over its mutations and has exactly one [`Revision`], a later number of one
 //!   counter for the whole store; the next number, unless the counter is shared with others, as on etcd. No other commit
-//!   has it: a client resumes a watch after the revision of the last event that it got. It is
+//!   has it: a client resumes a watch after the revision of the last event that it got. For the same reason, a caller puts
+//!   two keys that one watch can see into different commits; the store cannot tell which keys these are. A commit is
 //!   acknowledged only when it is durable: an acknowledged commit survives `kill -9` and power loss.
 //! * Reads ([`Store::get`], [`Store::scan`], [`Store::list`]) are synchronous, served from the *view*, and see every
 //!   acknowledged commit at once. A scan sees one revision, the latest or a named older one.

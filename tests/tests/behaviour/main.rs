@@ -18,4 +18,5 @@ mod replicas;
 mod sharing;
 mod store_copy;
 mod stores;
+mod versions;
 mod wire;

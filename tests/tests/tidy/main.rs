@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, unreachable_pub, reason = "tests")]
 
 mod comments;
+mod commits;
 mod compression;
 mod crates;
 mod documents;

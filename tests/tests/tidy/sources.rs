@@ -79,7 +79,7 @@ fn faults(path: &Path, text: &str, kind: Kind) -> Vec<String> {
 }
 
 /// The lines of items without `#[cfg(test)]`, with their indices. An item ends where rustfmt puts its last brace.
-fn without_tests<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, &'a str)> {
+pub fn without_tests<'a>(lines: &'a [&'a str]) -> impl Iterator<Item = (usize, &'a str)> {
     let mut until: Option<String> = None;
     let mut attribute_seen = false;
     lines.iter().enumerate().filter_map(move |(index, line)| {

@@ -72,7 +72,7 @@ impl StoreRegistry {
             }
             mutations.insert(0, mutation);
             let Some(mutations) = join(mutations) else { continue };
-            match self.objects.store().commit(mutations).await {
+            match self.objects.commit(mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
                     return Ok(match deleted {

@@ -2,6 +2,7 @@
 
 mod admission;
 mod builtin;
+mod commits;
 mod continuation;
 mod conversion;
 mod conversion_webhook;

@@ -73,13 +73,12 @@ impl ResourceReplica {
             self.resource.api_version(&self.resource.versions.storage.name).as_str().into();
         object["kind"] = (*self.resource.kind).into();
         let encoded = self.objects.encode(object, self.resource.schema_hash)?;
-        let store = self.objects.store();
-        let known = store.get(&key).map_err(|error| read_status(&error))?;
+        let known = self.objects.store().get(&key).map_err(|error| read_status(&error))?;
         if known.is_some_and(|known| known.value == *encoded.stored()) {
             return Ok(());
         }
         let put = Mutation::put(key, encoded.stored().clone());
-        store.commit(vec![put]).await.map(drop).map_err(Status::internal)
+        self.objects.commit(vec![put]).await.map(drop).map_err(Status::internal)
     }
 
     /// Deletes an object, if it exists.
@@ -112,7 +111,7 @@ impl ResourceReplica {
 
     async fn delete(&self, key: Bytes) -> Result<(), Status> {
         let delete = Mutation::delete(key, Expect::Any);
-        self.objects.store().commit(vec![delete]).await.map(drop).map_err(Status::internal)
+        self.objects.commit(vec![delete]).await.map(drop).map_err(Status::internal)
     }
 
     fn key(&self, object: &Value) -> Result<Bytes, Status> {

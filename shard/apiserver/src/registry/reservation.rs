@@ -5,8 +5,10 @@
 
 use std::sync::Arc;
 
-use fairlead_store::{CommitError, Mutation, Revision, Store};
+use fairlead_store::{CommitError, Mutation, Revision};
 use parking_lot::Mutex;
+
+use super::ObjectStore;
 
 /// A reserved share of a limit. Dropping it returns the share.
 pub trait Reservation: Send {
@@ -27,17 +29,17 @@ impl Reservations {
     /// Commits the write and settles its reservations. Costs nothing if there are none.
     pub(super) async fn commit(
         self,
-        store: &Arc<dyn Store>,
+        objects: &ObjectStore,
         mutations: Vec<Mutation>,
     ) -> Result<Revision, CommitError> {
         let reservations = self.0.into_inner();
         if reservations.is_empty() {
-            return store.commit(mutations).await;
+            return objects.commit(mutations).await;
         }
-        let store = store.clone();
+        let objects = objects.clone();
         // A commit cannot be withdrawn: if the client disconnects, its outcome still decides about the reservations.
         let commit = tokio::spawn(async move {
-            let outcome = store.commit(mutations).await;
+            let outcome = objects.commit(mutations).await;
             if outcome.is_ok() {
                 reservations.into_iter().for_each(Reservation::keep);
             }
@@ -51,6 +53,7 @@ impl Reservations {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use fairlead_names::KeyCodec;
     use fairlead_store::MemoryStore;
     use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -73,6 +76,11 @@ mod tests {
         }
     }
 
+    fn objects() -> ObjectStore {
+        let codec = KeyCodec::new("/registry", 1, |_, _| true);
+        ObjectStore::new(Arc::new(MemoryStore::new()), codec, &["kcp.io/cluster"])
+    }
+
     fn reservations() -> (Reservations, UnboundedReceiver<&'static str>) {
         let (report, outcomes) = unbounded_channel();
         let reservations = Reservations::default();
@@ -82,10 +90,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_committed_write_keeps_its_share_and_a_failed_one_returns_it() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let objects = objects();
         for expected in ["kept", "returned"] {
             let (reservations, mut outcomes) = reservations();
-            let outcome = reservations.commit(&store, vec![Mutation::create("a", "v")]).await;
+            let outcome = reservations.commit(&objects, vec![Mutation::create("a", "v")]).await;
             assert_eq!(outcome.is_ok(), expected == "kept");
             assert_eq!(outcomes.recv().await, Some(expected));
         }
@@ -96,13 +104,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_outcome_of_an_abandoned_write_decides() {
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let objects = objects();
         let (reservations, mut outcomes) = reservations();
-        let mut write = Box::pin(reservations.commit(&store, vec![Mutation::create("a", "v")]));
+        let mut write = Box::pin(reservations.commit(&objects, vec![Mutation::create("a", "v")]));
         // The client disconnects after the commit has begun.
         assert!(futures_util::poll!(&mut write).is_pending());
         drop(write);
         assert_eq!(outcomes.recv().await, Some("kept"));
-        assert!(store.get(b"a").unwrap().is_some());
+        assert!(objects.store().get(b"a").unwrap().is_some());
     }
 }

@@ -115,7 +115,7 @@ impl StoreRegistry {
                 }
                 return Err(Status::modified(group_resource(resource), &name));
             };
-            match reservations.commit(self.objects.store(), mutations).await {
+            match reservations.commit(&self.objects, mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
                     return Ok(WriteResult::Created(StoredObject {
@@ -227,7 +227,7 @@ impl StoreRegistry {
                 },
             );
             let Some(mutations) = join(mutations) else { continue };
-            match self.objects.store().commit(mutations).await {
+            match self.objects.commit(mutations).await {
                 Ok(revision) => {
                     self.wait_for_index(target, revision).await;
                     // A deleted object keeps its last revision.

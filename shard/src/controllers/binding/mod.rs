@@ -2,7 +2,7 @@
 //! deleted bindings.
 //!
 //! The LogicalCluster records which binding owns which resource (kcp's resource locks). Binding, locks and the CRDs of schemas that
-//! are new on this shard are written in one commit.
+//! are new on this shard are written at once.
 
 mod bind;
 mod unbind;
@@ -91,7 +91,7 @@ enum Requirement {
     Exists(Mutation),
 }
 
-/// The change to a binding, in the same commit as the sweep of its objects.
+/// The change to a binding, in the last commit of the sweep of its objects.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// The desired binding; `None` removes it.

@@ -140,7 +140,7 @@ impl DefinitionCleanup {
     }
 }
 
-/// The change to a terminating CRD, in the same commit as a sweep of its objects.
+/// The change to a terminating CRD, in the last commit of a sweep of its objects.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// The desired definition; `None` removes it.

@@ -119,7 +119,7 @@ impl Deletion {
     }
 }
 
-/// Commits a sweep together with the change of the object that it belongs to: `old`, read as `stored`, is replaced by
+/// Commits a sweep and then the change of the object that it belongs to: `old`, read as `stored`, is replaced by
 /// `new` or removed. Returns `None` after a conflict with another writer.
 ///
 /// # Errors
@@ -151,7 +151,7 @@ pub(super) async fn commit(writes: Writes<'_>) -> Result<Option<Revision>, Statu
     }
 }
 
-/// The change to the LogicalCluster, in the same commit as a sweep.
+/// The change to the LogicalCluster, in the last commit of a sweep.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// The desired LogicalCluster; `None` removes it.

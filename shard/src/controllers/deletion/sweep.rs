@@ -15,9 +15,9 @@ use serde_json::Value;
 use super::content::FoundObject;
 use crate::names::CLEANUP_FINALIZER;
 
-/// Maximum number of objects in one commit, if the store's limits permit it.
-pub(in crate::controllers) const BATCH: usize = 256;
-/// Approximate maximum of the bytes of marked objects in one commit, likewise.
+/// Maximum number of objects that are committed together, if the store's limits permit it.
+const BATCH: usize = 256;
+/// Approximate maximum of the bytes of the marked ones, likewise.
 const BATCH_BYTES: usize = 4 << 20;
 /// Mutations of a commit that its caller adds: the object that is deleted, locks and fences.
 const RESERVED: usize = 16;

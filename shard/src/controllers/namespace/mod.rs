@@ -2,7 +2,7 @@
 //!
 //! A namespace that is marked for deletion refuses new objects, because a create depends on its revision
 //! ([`NamespaceLifecycle`](fairlead_apiserver::registry::NamespaceLifecycle)). So the objects that are found after the
-//! mark are all that can exist. The last of them and the namespace are removed in one commit.
+//! mark are all that can exist. The namespace is removed in the last commit.
 //!
 //! In a logical cluster with webhooks or policies, each object is deleted through admission instead ([`reviewed`]).
 
@@ -179,7 +179,7 @@ struct WireData<'a> {
     bundle: Option<Cow<'a, str>>,
 }
 
-/// The change to a terminating namespace, in the same commit as a sweep.
+/// The change to a terminating namespace, in the last commit of a sweep.
 #[derive(Debug, PartialEq)]
 struct Plan {
     /// The desired namespace; `None` removes it.

@@ -12,9 +12,9 @@ use crate::permission_claims::{ClaimLabels, ClusterClaims, LabelledResource};
 
 /// Objects that are visited before other tasks run.
 const PAGE: usize = 512;
-/// Objects of one commit, which the store's limits may divide further.
+/// Objects that are changed between two reads.
 const BATCH: usize = 128;
-/// The size of the objects of one commit, in bytes; the last one may exceed it.
+/// Their size in bytes; the last one may exceed it.
 const BATCH_BYTES: usize = 1024 * 1024;
 /// Conflicts of one batch with other writers.
 const ATTEMPTS: usize = 16;
@@ -41,7 +41,8 @@ pub(super) async fn relabel(
             mutations.push(labelled(objects, key, stored, (resource, origin), claims)?);
         }
         if !mutations.is_empty() {
-            match commit_in_parts(objects, mutations).await {
+            // The labels of an object do not depend on those of others.
+            match objects.commit_each(mutations).await {
                 Ok(()) => {}
                 Err(CommitError::Conflict { .. }) if attempts < ATTEMPTS => {
                     attempts += 1;
@@ -63,15 +64,6 @@ pub(super) async fn relabel(
         range = range.after(&last);
         tokio::task::yield_now().await;
     }
-}
-
-/// Commits labels of some objects. They do not depend on each other, so they need not be one commit.
-async fn commit_in_parts(objects: &ObjectStore, mutations: Vec<Mutation>) -> Result<(), CommitError> {
-    let store = objects.store();
-    for part in store.limits().parts(mutations) {
-        store.commit(part).await?;
-    }
-    Ok(())
 }
 
 /// A part of a range.
