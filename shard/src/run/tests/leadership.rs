@@ -58,6 +58,7 @@ async fn controllers_run_in_each_term_and_leave_no_observers_behind() {
         Arc::new(TestElection { terms: watch::Sender::default(), campaigns: watch::Sender::default() });
     let mut replica = Installation::replica(store.clone(), election.clone()).await;
     election.campaigned(1).await;
+    replica.catch_up().await;
     let observers = replica.global().observers();
     for (round, workspace) in ["one", "two", "three"].into_iter().enumerate() {
         let term = election.grant(&*store).await;
@@ -76,6 +77,8 @@ async fn a_leader_that_was_replaced_ends_its_term_with_its_next_commit() {
     let election =
         Arc::new(TestElection { terms: watch::Sender::default(), campaigns: watch::Sender::default() });
     let mut replica = Installation::replica(store.clone(), election.clone()).await;
+    election.campaigned(1).await;
+    replica.catch_up().await;
     let term = election.grant(&*store).await;
     replica.workspaces(&["one"]).await;
     // Another replica leads from now on, and this one was not told.

@@ -17,6 +17,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::runtime::Handle;
 
 use crate::global::GlobalView;
 use crate::host::ShardHost;
@@ -40,6 +41,7 @@ pub(in crate::run::tests) struct Installation {
     api: Arc<ApiServer<ShardHost>>,
     services: Arc<dyn MountedServer>,
     store: Arc<dyn Store>,
+    hub: Hub,
     global: Arc<GlobalView>,
     /// Logical clusters by workspace.
     clusters: BTreeMap<&'static str, String>,
@@ -102,9 +104,23 @@ impl Installation {
             (parts.api.clone(), parts.virtual_workspaces().into_workspaces().mount().server);
         let (copies, global) = (parts.copies.clone(), parts.global.clone());
         tasks.spawn_fallible("hub of copies", async move { copies.hub().run().await });
-        parts.start(config, cache, election, tasks.clone(), shutdown, bootstrapped).await.unwrap();
+        let is_elected = election.is_some();
+        let supervised = tasks.clone();
+        let starting = tokio::task::spawn_blocking(move || {
+            let start = parts.start(config, cache, election, supervised, shutdown, bootstrapped);
+            Handle::current().block_on(start).unwrap();
+        });
+        // A replica has started once a leader has registered the shard, and the test decides about leaders.
+        if !is_elected {
+            starting.await.unwrap();
+        }
         let (clusters, identities) = (BTreeMap::new(), Default::default());
-        Self { api, services, store, global, clusters, identities, _tasks: tasks }
+        Self { api, services, store, hub, global, clusters, identities, _tasks: tasks }
+    }
+
+    /// Waits until the indexes have every commit.
+    pub(in crate::run::tests) async fn catch_up(&self) {
+        self.hub.wait(self.store.revision()).await.unwrap();
     }
 
     /// The replicas of other shards.
