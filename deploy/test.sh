@@ -16,7 +16,8 @@ mkdir -p target
 # Tests open thousands of connections.
 ulimit -n "$(ulimit -Hn)" || true
 status=0
-cargo test --release --workspace "$@" || status=$?
+# A failure in one program does not hide those of the others.
+cargo test --release --workspace --no-fail-fast "$@" || status=$?
 
 # The API server's behaviours on the other stores. Selected by name, not by package: the features of one package alone would
 # compile the dependencies again.
