@@ -549,6 +549,42 @@ mod tests {
     }
 
     #[test]
+    fn the_locks_of_a_default_binding_are_completed_if_only_the_binding_was_committed() {
+        let schema = json!({
+            "metadata": {"name": "v1.widgets.example.com", "uid": "1"},
+            "spec": {
+                "group": "example.com", "names": {"plural": "widgets", "kind": "Widget"},
+                "versions": [{"name": "v1", "storage": true, "served": true}],
+            },
+        });
+        let export = json!({
+            "metadata": {"name": "example.com"},
+            "spec": {"resources": [{"group": "example.com", "name": "widgets", "schema": "v1.widgets.example.com"}]},
+            "status": {"identityHash": "hash"},
+        });
+        let schema = Arc::new(schema);
+        let export = PublishedExport::read("root", Arc::new(export), |_| Ok(Some(schema.clone()))).unwrap();
+        let reference = ExportReference { path: "root".into(), name: "example.com".into() };
+        let context = |bindings| {
+            let (reference, export) = (reference.clone(), Arc::new(export.clone()));
+            let default = DefaultExport { reference, export, is_immediate: true };
+            Context { defaults: Ok(vec![default]), bindings, ..context() }
+        };
+        let old = logical_cluster("", &[API_BINDINGS_INITIALIZER]);
+        let first = plan(&old, &context(Vec::new()), Timestamp::UNIX_EPOCH);
+        let bindings: Vec<Value> =
+            first.objects.iter().filter(|object| object["kind"] == "APIBinding").cloned().collect();
+        assert_eq!(bindings.len(), 1);
+        let locks = |plan: &Plan| ResourceLocks::of(&plan.logical_cluster).0;
+        assert_eq!(locks(&first).keys().collect::<Vec<_>>(), ["widgets.example.com"]);
+
+        let second = plan(&old, &context(bindings), Timestamp::UNIX_EPOCH);
+        assert!(!kinds(&second).contains(&"APIBinding"));
+        assert_eq!(locks(&second), locks(&first));
+        assert_eq!(second.logical_cluster["status"]["phase"], "Ready");
+    }
+
+    #[test]
     fn an_unknown_type_is_reported_and_retried() {
         let mut context = context();
         context.defaults = Err(("WorkspaceTypesInvalid", "no such type".into()));
