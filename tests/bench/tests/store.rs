@@ -23,8 +23,10 @@ fn every_measurement_of_the_stores_has_figures() {
     for quantity in [
         "commits on etcd / etcd's own puts",
         "commits on redb",
-        "gets: etcd / redb",
-        "events of a watch: etcd / redb",
+        "gets, in the cache: etcd / redb",
+        "gets, larger than the cache: etcd / redb",
+        "lists of 100, larger than the cache: etcd / redb",
+        "events of a watch, in the cache: etcd / redb",
         "p99 of write to event on another replica",
         "start on etcd with a good view file",
         "start on etcd without a view file",
