@@ -1,7 +1,8 @@
 //! The copy of a request body, which is sent again when a server has refused the request. Its size is limited, and so is that of all
 //! copies together: clients whose uploads stall would otherwise hold memory for nothing.
 //!
-//! Cost: one copy of the bytes, and an atomic addition each time that the copy's room doubles.
+//! Cost: a reference count for each request; for a body one copy of the bytes, and an atomic addition each time that the copy's
+//! room doubles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
